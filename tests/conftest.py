@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -39,8 +40,11 @@ def open_files(folder: Path) -> set[str]:
 
 
 def threads_to_wait_for() -> set[threading.Thread]:
-    """Threads that would keep the interpreter from ending."""
-    return {thread for thread in threading.enumerate() if not thread.daemon}
+    """Threads that would keep the interpreter from ending; without those of the process's one pool, which stay."""
+    return {
+        thread for thread in threading.enumerate()
+        if not thread.daemon and not re.fullmatch(r"h5store_\d+", thread.name)
+    }
 
 
 def left_over(look: Callable[[], set]) -> set:
