@@ -17,7 +17,7 @@ fi
 if [ "$(cat "$venv/h5store-stamp" 2>/dev/null)" != "$wanted" ]; then
     echo "installing h5store and what its tests and demo need (some minutes the first time)"
     # shellcheck disable=SC2086  # several requirements, parted by spaces
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[dev]' ${H5STORE_WITH:-}
+    "$venv/bin/python" -m pip install -qq --disable-pip-version-check --editable '.[dev]' ${H5STORE_WITH:-}
     printf '%s\n' "$wanted" > "$venv/h5store-stamp"
 fi
 

@@ -40,7 +40,7 @@ def open_files(folder: Path) -> set[str]:
 
 
 def threads_to_wait_for() -> set[threading.Thread]:
-    """Threads that would keep the interpreter from ending; without those of the process's one pool, which stay."""
+    """Threads that would keep the interpreter from ending; those of the process's one pool stay, and may."""
     return {
         thread for thread in threading.enumerate()
         if not thread.daemon and not re.fullmatch(r"h5store_\d+", thread.name)
