@@ -168,7 +168,7 @@ class EpochPlan:
         for rank in range(self.world_size):
             lo, hi = self._part(rank)
             size = hi - lo if self.drop_last else max(hi - lo, len(self))
-            rest += _cut(self.spans, min(lo + self._done(size, step), hi), hi)
+            rest += _cut(self.spans, lo + self._done(size, step), hi)
         return _joined(rest)
 
     def describe(self) -> str:

@@ -60,15 +60,18 @@ def test_a_class_too_small_for_its_share_does_not_unbalance_the_parts():
     assert sizes(parts) == {"a": 250, "b": 250}
 
 
-def test_chains_of_moves_settle_the_sizes():
+@pytest.mark.parametrize("shares", [None, [0.5, 0.25, 0.125], [0.5, 0.25, 0.25]])
+def test_sizes_settle_though_some_quotas_are_whole(shares):
     rng = np.random.default_rng(1)
     for _ in range(50):
-        counts = rng.integers(4, 9, 60)
-        labels = np.repeat(np.arange(60), counts)
-        shares = rng.dirichlet(np.ones(4)) * 0.9 + 0.02
-        parts = split_ids(len(labels), dict(zip("abcd", shares.tolist())), by=labels)
-        wanted = split_ids(len(labels), dict(zip("abcd", shares.tolist())))
-        assert sizes(parts) == sizes(wanted)
+        counts = 4 + rng.permutation(np.arange(64) % 8)
+        labels = np.repeat(np.arange(64), counts)
+        some = shares or (rng.dirichlet(np.ones(4)) * 0.9 + 0.02).tolist()
+        parts = split_ids(len(labels), dict(zip("abcd", some)), by=labels)
+        assert sizes(parts) == sizes(split_ids(len(labels), dict(zip("abcd", some))))
+        for ids in parts.values():
+            wanted = counts * len(ids) / len(labels)
+            assert (np.abs(np.bincount(labels[ids], minlength=64) - wanted) < 1).all()
 
 
 def test_the_most_frequent_decimal_fractions_leave_nobody_out():
