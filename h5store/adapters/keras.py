@@ -1,0 +1,170 @@
+"""A loader as a ``keras.utils.PyDataset``. Keras asks for batches by number; the order stays the loader's.
+
+What Keras 3 does, read in its source (3.10 to 3.15), and what follows:
+
+- `fit` shuffles the numbers of the batches with the global `random`. The order is ours already, so the
+  adapter that Keras makes is told not to.
+- With `steps_per_epoch`, one iterator runs through all epochs, and training is cut short when it has given as many
+  batches as the dataset is long. Such an iterator is given a dataset without an end, which goes on with the next epoch.
+- Batches 0 and 1 are read once before training (TensorFlow) or an epoch is begun for one batch and given up (JAX,
+  torch); `on_epoch_end` is called once too often. So epochs are told apart by what was read, not by calls alone.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from h5store.errors import SchemaError, require
+from h5store.loader import Loader
+
+if TYPE_CHECKING:
+    from keras.utils import PyDataset
+
+
+def keras_batches(loader: Loader, transform: Callable[..., Any] | None = None) -> PyDataset:
+    """Batches of a loader for Keras. See ``Reader.to_keras``.
+
+    Raises
+    ------
+    MissingExtraError, SchemaError
+    """
+    if not len(loader):
+        raise SchemaError(f"{loader.reader.path}: no batches to feed: {len(loader.reader)} samples in batches of "
+                          f"{loader.batch_size}{' with drop_last=True' if loader.plan.drop_last else ''}")
+    made: PyDataset = _batches_class()(loader, transform)
+    return made
+
+
+class _Stream:
+    """Batches by (epoch, step), quick when they are asked for one after the other. Safe in threads."""
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader, self._lock = loader, threading.Lock()
+        self._at: tuple[int, int] | None = None
+        self._batches: Iterator[Any] = iter(())
+
+    def get(self, epoch: int, step: int) -> Any:
+        with self._lock:
+            if (epoch, step) != self._at:
+                self._batches = self._loader.epoch(epoch, step)
+            self._at = None  # an error leaves nothing to go on from
+            batch = next(self._batches)
+            last = step + 1 == len(self._loader)
+            self._at = (epoch + 1, 0) if last else (epoch, step + 1)
+            if last:
+                self._batches = self._loader.epoch(epoch + 1)  # its first window is read while Keras validates
+            return batch
+
+    def close(self) -> None:
+        with self._lock:
+            self._at, self._batches = None, iter(())
+
+
+@lru_cache(maxsize=1)
+def _batches_class() -> type:
+    keras = require("keras", "tensorflow", "to_keras")
+
+    class KerasBatches(keras.utils.PyDataset):  # type: ignore[misc,name-defined]
+        """Batches of a store, in the order that its loader decides. ``len`` is the steps of an epoch.
+
+        Attributes
+        ----------
+        epoch : int
+            The epoch that is being served, or will be next.
+        """
+
+        def __init__(self, loader: Loader, transform: Callable[..., Any] | None) -> None:
+            # Keras' own workers are left at one: with more, batches drained from an epoch come back in the next.
+            super().__init__(workers=1, use_multiprocessing=False)
+            self.loader, self.transform = loader, transform
+            self._apply = _caller(transform)
+            self.epoch = 0
+            self._stream = _Stream(loader)
+            self._within = False
+            self._served = 0   # batches asked for since the current pass began
+            self._begun = 0    # epochs begun in this pass: more than one only when it has no end
+            self._steps: weakref.WeakKeyDictionary[Any, int | None] = weakref.WeakKeyDictionary()
+            self._current: int | None = None
+
+        def __len__(self) -> int:
+            return len(self.loader)
+
+        @property
+        def num_batches(self) -> int | None:
+            """Batches of an epoch; None, for no end, to an iterator that was given `steps_per_epoch`."""
+            adapter, known, steps = _keras_adapter(sys._getframe(1))
+            if adapter is None:
+                return len(self)
+            adapter.shuffle = False
+            if known:
+                self._steps[adapter] = self._current = steps
+            return None if self._steps.get(adapter) else len(self)
+
+        def __getitem__(self, index: int) -> Any:
+            if index < 0:
+                index += len(self)
+            epoch, step = divmod(index, len(self))
+            if not self._within:
+                return self._apply(self.loader.batch(self.epoch + epoch, step))
+            if index == 0:
+                self._begin_pass()
+            self._served = max(self._served, index + 1)
+            return self._apply(self._stream.get(self.epoch + epoch, step))
+
+        def _begin_pass(self) -> None:
+            # One batch of several is a trainer that looks at the shapes: the epoch is still to come.
+            if self._served > min(1, len(self) - 1):
+                earlier = max(1, self._begun - 1)
+                self.epoch += -(-(earlier * self._length) // len(self))
+            self._served, self._begun = 0, 1
+            self._length = self._current or len(self)
+
+        def on_epoch_begin(self) -> None:
+            self._within = True
+            self._begun += 1
+
+        def on_epoch_end(self) -> None:
+            self._within = False
+
+        def __reduce__(self) -> tuple[Any, ...]:
+            return keras_batches, (self.loader, self.transform)
+
+        def __repr__(self) -> str:
+            return f"<h5store.KerasBatches of {self.loader!r}>"
+
+        _length = 0
+
+    return KerasBatches
+
+
+def _keras_adapter(frame: FrameType) -> tuple[Any, bool, int | None]:
+    """(Keras' adapter, whether its iterator is known, that iterator's steps_per_epoch), by who is asking.
+
+    Keras tells a PyDataset neither that it is to be shuffled nor that an epoch has its own number of steps.
+    """
+    adapter = frame.f_locals.get("self")
+    if type(adapter).__name__ != "PyDatasetAdapter":
+        return None, False, None
+    owner = frame.f_back.f_locals.get("self") if frame.f_back else None
+    known = frame.f_code.co_name == "num_batches" and hasattr(owner, "steps_per_epoch")
+    return adapter, known, owner.steps_per_epoch if known else None  # type: ignore[union-attr]
+
+
+def _caller(transform: Callable[..., Any] | None) -> Callable[[tuple[Any, ...]], Any]:
+    """How a transform is applied: to the whole batch if it takes one argument, else to its members."""
+    if transform is None:
+        return lambda batch: batch
+    try:
+        taken = [p for p in inspect.signature(transform).parameters.values()
+                 if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL)]
+        whole = len(taken) == 1 and taken[0].kind is not inspect.Parameter.VAR_POSITIONAL
+    except (TypeError, ValueError):  # a builtin without a signature
+        whole = True
+    return transform if whole else lambda batch: transform(*batch)

@@ -1,0 +1,316 @@
+"""A store times a plan: batches in the order of an `EpochPlan`, read ahead in the pool.
+
+While batches are drawn from one window of decoded samples, the next is being read. No thread of its own:
+nothing is left behind when a loop ends, fails or is interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Protocol
+
+import numpy as np
+import xxhash
+
+from h5store.errors import OptionError, SchemaError
+from h5store.sampling.plan import EpochPlan, Window
+from h5store.schema import Field
+from h5store.storage.cache import parse_bytes
+from h5store.storage.fetch import Pending
+from h5store.storage.store import Store
+
+# Two windows are in memory at a time. 32 MiB holds some 250 blocks of the default size, enough to mix a file
+# that is sorted by class, and both windows stay under 100 MB. docs/decisions.md.
+DEFAULT_WINDOW = "32MiB"
+#: Fewer blocks than this do not mix, however large they are.
+_LEAST_BLOCKS = 8
+_STATE_VERSION = 1
+
+
+class Samples(Protocol):
+    """What a loader needs of a `Reader`."""
+
+    _store: Store
+    _ids: np.ndarray | None
+    path: str
+
+    def __len__(self) -> int: ...
+
+    def model_fields(self) -> tuple[Field, ...]: ...
+
+    def pack_batch(self, values: Mapping[str, np.ndarray]) -> tuple[Any, ...]: ...
+
+    def batch(self, ids: Any) -> tuple[Any, ...]: ...
+
+
+class Loader:
+    """Batches of a reader's samples, epoch by epoch.
+
+    Parameters
+    ----------
+    reader : Reader
+    batch_size : int
+    shuffle : True, "full" or False
+        True mixes windows of randomly chosen blocks, at full speed; "full" is an exact uniform permutation;
+        False is the order of the reader.
+    seed : int, optional
+        Decides every epoch's order. Drawn at random if None, and shown in the repr.
+    rank, world_size : int
+        This process and how many share the epoch. Each sample is served once, by one of them, and all take the same
+        number of steps.
+    drop_last : bool
+        Leave out a last batch that is not full.
+    window : str or int
+        Bytes of decoded samples that `shuffle=True` mixes. Two windows are in memory.
+
+    Raises
+    ------
+    OptionError, SchemaError
+
+    Notes
+    -----
+    The order is a function of (seed, epoch) and of the file's blocks: neither threads nor processes change it.
+    Iterating ``for batch in loader`` serves the rest of the current epoch and moves on to the next; `state_dict`
+    tells where it is.
+    """
+
+    def __init__(self, reader: Samples, *, batch_size: int, shuffle: bool | str = True, seed: int | None = None,
+                 rank: int = 0, world_size: int = 1, drop_last: bool = False, window: Any = DEFAULT_WINDOW) -> None:
+        self._fields = tuple(f.name for f in reader.model_fields())
+        if seed is None and shuffle is not False and world_size > 1:
+            raise OptionError(f"{reader.path}: a shuffled loader with world_size={world_size} needs seed=: without it "
+                              "every rank would draw an order of its own")
+        self.reader = reader
+        self.seed = secrets.randbits(32) if seed is None else seed
+        self.epoch_number = self.step = 0
+        block, starts = self._blocks(shuffle)
+        sample = sum(f.nbytes for f in reader.model_fields())
+        blocks = max(_LEAST_BLOCKS, parse_bytes(window, "window") // max(1, sample * block))
+        self.plan = EpochPlan(n=len(reader), batch_size=batch_size, shuffle=shuffle, seed=self.seed, block=block,
+                              starts=starts, window=blocks, drop_last=drop_last, rank=rank, world_size=world_size)
+        self._rest: EpochPlan | None = None  # of the current epoch, after a change of world_size
+        self._buffers: list[dict[str, np.ndarray]] = []
+
+    def _blocks(self, shuffle: bool | str) -> tuple[int, np.ndarray | None]:
+        """Samples a block; of a view, where each block begins among its ids."""
+        store, ids = self.reader._store, self.reader._ids
+        # A shuffled view is read in the order of the file, whatever order its ids are in.
+        self._ids = np.sort(ids) if ids is not None and shuffle is True else ids
+        if self._ids is None or shuffle is not True or not len(self._ids):
+            return store.block, None
+        number = self._ids // store.block
+        return store.block, np.concatenate(([0], np.flatnonzero(number[1:] != number[:-1]) + 1))
+
+    def __len__(self) -> int:
+        """Steps of an epoch."""
+        return len(self.plan)
+
+    @property
+    def batch_size(self) -> int:
+        return self.plan.batch_size
+
+    def __repr__(self) -> str:
+        plan = self.plan
+        share = f", rank {plan.rank} of {plan.world_size}" if plan.world_size > 1 else ""
+        return (f"<h5store.Loader {os.path.basename(self.reader.path)!r}: {len(self):,} batches of {plan.batch_size}, "
+                f"{plan.describe()}, seed {self.seed}{share}>")
+
+    # ---- batches
+
+    def batch(self, epoch: int, step: int) -> tuple[Any, ...]:
+        """One batch, read on its own: what `epoch` serves at that step.
+
+        Raises
+        ------
+        IndexError
+        """
+        ids = self.plan.batch(epoch, step)
+        if self._ids is not None:
+            ids = self._ids[ids]
+        out = self.reader._store.empty(self._fields, len(ids))
+        self.reader._store.gather(ids, out).result()
+        return self.reader.pack_batch(out)
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[tuple[Any, ...]]:
+        """The batches of one epoch from step `start` on, each what ``Reader.batch`` gives.
+
+        Raises
+        ------
+        IndexError, CorruptChunkError
+
+        Notes
+        -----
+        An iterator belongs to the process and the thread that made it.
+        """
+        return self._batches(self.plan, epoch, start)
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        epoch, start = self.epoch_number, self.step
+        plan = self.plan if self._rest is None else self._rest
+        for step, batch in enumerate(self._batches(plan, epoch, start), start + 1):
+            self.step = step
+            if step == len(plan):
+                self.epoch_number, self.step, self._rest = epoch + 1, 0, None
+            yield batch
+
+    def _batches(self, plan: EpochPlan, epoch: int, start: int) -> Iterator[tuple[Any, ...]]:
+        if not len(plan):
+            raise SchemaError(f"{self.reader.path}: no batches: {len(self.reader)} samples in batches of "
+                              f"{plan.batch_size}{' with drop_last=True' if plan.drop_last else ''}")
+        pool = _Ahead(self, plan.windows(epoch, start), self._buffers)
+        return self._serve(plan, pool, start)
+
+    def _serve(self, plan: EpochPlan, pool: _Ahead, start: int) -> Iterator[tuple[Any, ...]]:
+        pid = os.getpid()
+        try:
+            for step in range(start, len(plan)):
+                if os.getpid() != pid:
+                    raise RuntimeError("a loader's iterator does not survive a fork; make a new one in the child")
+                lo, hi = plan.bounds(step)
+                out = self.reader._store.empty(self._fields, hi - lo)
+                pool.fill(lo, hi, out)
+                yield self.reader.pack_batch(out)
+        finally:
+            if os.getpid() == pid:
+                pool.close()
+
+    # ---- state
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where iteration is, as small JSON: load it into a loader of the same store to go on.
+
+        Returns
+        -------
+        dict
+        """
+        plan = self.plan if self._rest is None else self._rest
+        return {"version": _STATE_VERSION, "store": self._fingerprint(), "epoch": self.epoch_number, "step": self.step,
+                "seed": self.seed, "shuffle": plan.shuffle, "window": plan.window, "batch_size": plan.batch_size,
+                "drop_last": plan.drop_last, "world_size": plan.world_size, "spans": [list(s) for s in plan.spans]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state_dict` was taken. Another world_size or batch_size takes over the unseen samples.
+
+        Raises
+        ------
+        OptionError
+            The state is of another version, store, seed, shuffle or window.
+        """
+        if state.get("version") != _STATE_VERSION:
+            raise OptionError(f"load_state_dict: state version {state.get('version')!r}, expected {_STATE_VERSION}")
+        mine = {"store": self._fingerprint(), "seed": self.seed, "shuffle": self.plan.shuffle, "window": self.plan.window,
+                "drop_last": self.plan.drop_last}
+        for key, value in mine.items():
+            if state[key] != value:
+                raise OptionError(f"load_state_dict: the state was taken with {key} {state[key]!r}, this loader has "
+                                  f"{value!r}; make the loader with the same {key}")
+        spans = tuple((int(lo), int(hi)) for lo, hi in state["spans"])
+        taken = replace(self.plan, spans=spans, batch_size=state["batch_size"], world_size=state["world_size"], rank=0)
+        self.epoch_number, self.step, self._rest = int(state["epoch"]), int(state["step"]), None
+        same = (taken.batch_size, taken.world_size) == (self.plan.batch_size, self.plan.world_size)
+        if same and spans == self.plan.spans:
+            return
+        if same:
+            self._rest = replace(self.plan, spans=spans)
+        elif self.step or spans != self.plan.spans:
+            self._rest, self.step = replace(self.plan, spans=taken.after(self.step)), 0
+
+    def _fingerprint(self) -> str:
+        mark = self.reader._store.fingerprint
+        if self._ids is None:
+            return mark
+        return f"{mark}/{xxhash.xxh3_64_hexdigest(np.ascontiguousarray(self._ids).view(np.uint8))}"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_buffers": []}
+
+
+class _Ahead:
+    """Windows of decoded samples: one that batches are drawn from, one that is being read."""
+
+    def __init__(self, loader: Loader, windows: Iterator[Window], buffers: list[dict[str, np.ndarray]]) -> None:
+        self._loader, self._windows = loader, windows
+        # Fresh pages cost more than decoding, so the next epoch uses the same arrays; a second iterator has its own.
+        self._home, self._buffers = buffers, [buffers.pop() if buffers else {} for _ in range(2)]
+        self._now: tuple[Window, dict[str, np.ndarray]] | None = None
+        self._next: tuple[Window, dict[str, np.ndarray], Pending] | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        """Start reading the next window into the buffer that is free."""
+        window = next(self._windows, None)
+        if window is None:
+            self._next = None
+            return
+        buffer = self._buffers.pop()
+        try:
+            rows = window.size if window.ranges is None else int((window.ranges[:, 1] - window.ranges[:, 0]).sum())
+            arrays = self._room(buffer, rows)
+            self._next = window, buffer, self._read(window, arrays)
+        except BaseException:
+            self._buffers.append(buffer)
+            raise
+
+    def _room(self, buffer: dict[str, np.ndarray], rows: int) -> dict[str, np.ndarray]:
+        names = self._loader._fields
+        if any(len(buffer.get(name, ())) < rows for name in names):
+            buffer.clear()
+            buffer.update(self._loader.reader._store.empty(names, rows))
+        return {name: buffer[name][:rows] for name in names}
+
+    def _read(self, window: Window, arrays: dict[str, np.ndarray]) -> Pending:
+        store, ids = self._loader.reader._store, self._loader._ids
+        if window.ranges is not None and ids is None:
+            return store.runs(window.ranges, arrays)
+        if window.ranges is None:
+            wanted = window.ids
+        else:
+            wanted = np.concatenate([np.arange(lo, hi) for lo, hi in window.ranges.tolist()])
+        return store.gather(wanted if ids is None else ids[wanted], arrays)
+
+    def fill(self, lo: int, hi: int, out: dict[str, np.ndarray]) -> None:
+        """Samples at positions [lo, hi) of the epoch into `out`; positions never go back."""
+        done = 0
+        while lo + done < hi:
+            while self._now is None or lo + done >= self._now[0].start + self._now[0].size:
+                self._advance()
+            window, buffer = self._now
+            first = lo + done - window.start
+            count = min(hi - lo - done, window.size - first)
+            for name, array in out.items():
+                target = array[done:done + count]
+                if window.order is None:
+                    target[...] = buffer[name][first:first + count]
+                else:
+                    np.take(buffer[name], window.order[first:first + count], axis=0, out=target, mode="clip")
+            done += count
+
+    def _advance(self) -> None:
+        assert self._next is not None, "a plan's windows end before its batches"
+        window, buffer, pending = self._next
+        if self._now is not None:
+            self._buffers.append(self._now[1])
+            self._now = None
+        self._next = None
+        try:
+            pending.result()
+        except BaseException:
+            self._buffers.append(buffer)
+            raise
+        self._now = window, buffer
+        self._begin()
+
+    def close(self) -> None:
+        """Let reads under way end, and give the arrays back."""
+        if self._next is not None:
+            self._next[2].cancel()
+            self._buffers.append(self._next[1])
+        if self._now is not None:
+            self._buffers.append(self._now[1])
+        self._now = self._next = None
+        self._home.extend(self._buffers)
+        del self._home[2:]
+        self._buffers = []

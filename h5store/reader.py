@@ -1,0 +1,445 @@
+"""The second noun of the card: `Reader` gives samples by position, and batches that a model is fed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from h5store.errors import FieldNotFound, SchemaError, StaleStoreError, nearest
+from h5store.loader import DEFAULT_WINDOW, Loader
+from h5store.sampling.select import as_ids, is_one
+from h5store.sampling.split import split_ids
+from h5store.schema import Field, Role, Schema
+from h5store.storage.store import DEFAULT_CACHE, Store
+
+if TYPE_CHECKING:
+    from keras.utils import PyDataset
+
+#: Samples that iterating over a field reads at once.
+_STEP = 1024
+
+
+class Reader:
+    """Read a store. A view of some of its samples is a `Reader` too.
+
+    Parameters
+    ----------
+    path : str or path-like
+    cache : str or int
+        Bytes of decoded samples to keep, e.g. ``"256MiB"``; 0 keeps none. Per process.
+    threads : int, optional
+        Threads that read and decode; all cores by default.
+    verify : bool
+        Check every chunk's checksum as it is read. It costs next to nothing.
+
+    Raises
+    ------
+    FileNotFoundError
+    FormatError
+        Not a store, or not a whole one.
+
+    Notes
+    -----
+    Safe in threads and after a fork. Pickles to its path, options and the ids of a view; a worker process
+    opens the file for itself and is told if it is no longer the same one.
+    """
+
+    #: A store is not iterated sample by sample; see `loader`, or a field of it.
+    __iter__ = None
+
+    def __init__(self, path: str | os.PathLike[str], *, cache: Any = DEFAULT_CACHE, threads: int | None = None,
+                 verify: bool = True) -> None:
+        options = {"cache": cache, "threads": threads, "verify": verify}
+        self._set(Store.open(path, **options), None, options, None)
+
+    def _set(self, store: Store, ids: np.ndarray | None, options: dict[str, Any],
+             roles: dict[str, Any] | None) -> None:
+        self._store, self._ids, self._options, self._roles = store, ids, options, roles
+
+    @classmethod
+    def from_hdf5(cls, path: str | os.PathLike[str], *, features: Any = None, aux: Any = None, labels: Any = None,
+                  weights: Any = None, meta: Any = None, cache: Any = DEFAULT_CACHE,
+                  threads: int | None = None) -> Reader:
+        """Read an HDF5 file that something else wrote. Nothing is copied.
+
+        Parameters
+        ----------
+        features, aux, labels, weights, meta : str, list of str, or mapping of str to str
+            Paths of datasets inside the file, whose first axis is the samples; a mapping gives the fields names.
+        cache, threads
+            As for `Reader`.
+
+        Raises
+        ------
+        FileNotFoundError, FormatError, FieldNotFound, SchemaError
+
+        Warns
+        -----
+        SlowPathWarning
+            Datasets whose chunks cut samples apart, or whose filters only libhdf5 decodes, are read through
+            it, one thread at a time.
+        """
+        from h5store.storage.foreign import open_foreign
+
+        roles = {"features": features, "aux": aux, "labels": labels, "weights": weights, "meta": meta}
+        options = {"cache": cache, "threads": threads}
+        reader = cls.__new__(cls)
+        reader._set(open_foreign(path, roles, **options), None, options, roles)
+        return reader
+
+    # ---- what it is
+
+    @property
+    def path(self) -> str:
+        """Absolute path of the file."""
+        return self._store.path
+
+    @property
+    def schema(self) -> Schema:
+        """The fields: name, role, dtype, sample shape."""
+        return self._store.schema
+
+    @property
+    def ids(self) -> np.ndarray:
+        """Positions in the file of this reader's samples, int64 (len(self),)."""
+        return np.arange(self._store.length) if self._ids is None else self._ids
+
+    def __len__(self) -> int:
+        return self._store.length if self._ids is None else len(self._ids)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.schema
+
+    def __getitem__(self, name: str) -> FieldView:
+        """A field, to be indexed along its samples like an array."""
+        return FieldView(self, self._field(name))
+
+    def _field(self, name: str) -> Field:
+        if name not in self.schema:
+            raise FieldNotFound(f"{self.path}: no field {name!r}; {nearest(name, self.schema.names)}")
+        return self.schema[name]
+
+    def __repr__(self) -> str:
+        store = self._store
+        of = "" if self._ids is None else f" of {store.length:,}"
+        size = store.source.identity.size
+        raw = sum(f.nbytes for f in self.schema) * store.length
+        codec = f", {store.layout.codec}, {size / max(1, raw):.2f} of raw" if store.layout else ""
+        head = f"<h5store.Reader {os.path.basename(self.path)!r}: {len(self):,}{of} samples, {_human(size)}{codec}>"
+        return f"{head}\n{self.schema!r}"
+
+    # ---- reading
+
+    def _absolute(self, ids: Any, where: str) -> np.ndarray:
+        found = as_ids(ids, len(self), f"{self.path}: {where}")
+        return found if self._ids is None else self._ids[found]
+
+    def _read(self, names: Sequence[str], ids: np.ndarray) -> dict[str, np.ndarray]:
+        """Stored values of fields (text as codes), for absolute ids of one axis."""
+        out = self._store.empty(names, len(ids))
+        if len(ids):
+            low, high = int(ids[0]), int(ids[-1])
+            if high - low == len(ids) - 1 and (np.diff(ids) == 1).all():
+                self._store.runs(np.array([[low, high + 1]]), out).result()
+            else:
+                self._store.gather(ids, out).result()
+        return out
+
+    def take(self, ids: Any, fields: Sequence[str] | str | None = None) -> dict[str, np.ndarray]:
+        """Read samples by position.
+
+        Parameters
+        ----------
+        ids : array_like of int, shape (n,), or slice, or mask of shape (len(self),)
+            Positions in [-len(self), len(self)), any order, repeats allowed.
+        fields : str or list of str, optional
+            All by default.
+
+        Returns
+        -------
+        dict of str to ndarray, each (n, *field.shape), in the order of `ids`; text fields as text
+
+        Raises
+        ------
+        SelectionError, FieldNotFound, CorruptChunkError
+
+        Notes
+        -----
+        Safe in threads and after a fork. Holds the result and the cache's budget.
+        """
+        names = self.schema.names if fields is None else [fields] if isinstance(fields, str) else list(fields)
+        wanted = [self._field(name) for name in names]
+        found = self._read([f.name for f in wanted], self._flat(ids, "take"))
+        return {f.name: self._texts(f, found[f.name]) if f.text else found[f.name] for f in wanted}
+
+    def _flat(self, ids: Any, where: str) -> np.ndarray:
+        found = self._absolute(ids, where)
+        if found.ndim != 1:
+            raise SchemaError(f"{where}: ids have shape {found.shape}, expected one axis: (n,)")
+        return found
+
+    def _texts(self, field: Field, codes: np.ndarray) -> np.ndarray:
+        return np.array(field.classes or ("",), dtype=str)[codes]
+
+    def batch(self, ids: Any) -> tuple[Any, ...]:
+        """What a model is fed for these samples.
+
+        Parameters
+        ----------
+        ids : as for `take`
+
+        Returns
+        -------
+        (inputs,), (inputs, labels) or (inputs, labels, weights)
+            Inputs are features and aux together. One field: its array; several: a dict by field name. Text
+            is given as int64 codes, positions in ``field.classes``. `meta` fields are left out.
+
+        Raises
+        ------
+        SelectionError, CorruptChunkError
+        SchemaError
+            The store has no feature and no aux field.
+        """
+        names = [f.name for f in self.model_fields()]
+        return self.pack_batch(self._read(names, self._flat(ids, "batch")))
+
+    def model_fields(self) -> tuple[Field, ...]:
+        """Fields that a batch is made of, in the order features, aux, labels, weights.
+
+        Raises
+        ------
+        SchemaError
+        """
+        if not self.schema.of(Role.FEATURES, Role.AUX):
+            raise SchemaError(f"{self.path}: no features and no aux field, so there is nothing to feed a model; use "
+                              f"take(); {nearest('', self.schema.names)}")
+        return tuple(f for role in (Role.FEATURES, Role.AUX, Role.LABELS, Role.WEIGHTS) for f in self.schema.of(role))
+
+    def pack_batch(self, values: Mapping[str, np.ndarray]) -> tuple[Any, ...]:
+        """Arrange stored values of `model_fields` as `batch` gives them."""
+        members = []
+        for roles in ((Role.FEATURES, Role.AUX), (Role.LABELS,), (Role.WEIGHTS,)):
+            fields = self.schema.of(*roles)
+            arrays = {f.name: values[f.name].astype(np.int64) if f.text else values[f.name] for f in fields}
+            if arrays:
+                members.append(arrays if len(arrays) > 1 else next(iter(arrays.values())))
+        if self.schema.of(Role.WEIGHTS) and not self.schema.of(Role.LABELS):
+            raise SchemaError(f"{self.path}: weights without labels: a batch is (inputs, labels, weights); give the labels "
+                              "a role, or weights the role meta")
+        return tuple(members)
+
+    # ---- choosing samples
+
+    def select(self, ids: Any) -> Reader:
+        """A view of some samples, in the order of `ids`. Nothing is copied.
+
+        Parameters
+        ----------
+        ids : as for `take`
+
+        Raises
+        ------
+        SelectionError
+        """
+        view = type(self).__new__(type(self))
+        view._set(self._store, self._flat(ids, "select"), self._options, self._roles)
+        return view
+
+    def split(self, parts: Mapping[str, float] | Mapping[str, int], *, by: Any = None, groups: Any = None,
+              seed: int = 0) -> dict[str, Reader]:
+        """Divide the samples at random into named views.
+
+        Parameters
+        ----------
+        parts : mapping of str to float or int
+            Shares that sum to at most 1, or numbers of samples.
+        by : str or array_like of shape (len(self),), optional
+            A field, or one value a sample: each class is divided in the same shares.
+        groups : str or array_like of shape (len(self),), optional
+            Samples of one group stay in one part.
+        seed : int
+
+        Returns
+        -------
+        dict of str to Reader
+            Samples of each part in the order of the file.
+
+        Raises
+        ------
+        SplitError, FieldNotFound
+        """
+        made = split_ids(len(self), parts, by=self._values_of(by), groups=self._values_of(groups), seed=seed)
+        return {name: self.select(ids) for name, ids in made.items()}
+
+    def _values_of(self, by: Any) -> np.ndarray | None:
+        """One value a sample, of a field by name or as given; rows of a vector field count as one value."""
+        if by is None:
+            return None
+        if not isinstance(by, str):
+            return np.asarray(by)
+        field = self._field(by)
+        values = self._read([field.name], self.ids)[field.name]
+        if values.ndim == 1:
+            return self._texts(field, values) if field.text else values
+        return np.unique(values.reshape(len(values), -1), axis=0, return_inverse=True)[1].reshape(-1)
+
+    # ---- feeding
+
+    def loader(self, *, batch_size: int, shuffle: bool | str = True, seed: int | None = None, rank: int = 0,
+               world_size: int = 1, drop_last: bool = False, window: Any = DEFAULT_WINDOW) -> Loader:
+        """Batches of whole epochs, read ahead in threads. See `h5store.loader.Loader`."""
+        return Loader(self, batch_size=batch_size, shuffle=shuffle, seed=seed, rank=rank, world_size=world_size,
+                      drop_last=drop_last, window=window)
+
+    def to_keras(self, *, batch_size: int, shuffle: bool | str = True, seed: int | None = None, drop_last: bool = False,
+                 transform: Callable[..., Any] | None = None) -> PyDataset:
+        """A ``keras.utils.PyDataset`` for `fit`, `evaluate` and `predict`.
+
+        Parameters
+        ----------
+        batch_size : int
+        shuffle : True, "full" or False
+            As for `loader`. False for `evaluate` and `predict`, whose results come in the order of the file.
+        seed : int, optional
+            Same seed, same batches, whatever `fit` is told to shuffle and whatever the global `random` holds.
+        drop_last : bool
+        transform : callable, optional
+            Applied to each batch: with its members, ``transform(inputs, labels)``, or, if it takes one
+            argument, with the whole tuple. Returns a batch.
+
+        Raises
+        ------
+        MissingExtraError
+            Keras is not installed.
+        SchemaError
+            There is nothing to feed: no samples, or no input field.
+        """
+        from h5store.adapters.keras import keras_batches
+
+        return keras_batches(self.loader(batch_size=batch_size, shuffle=shuffle, seed=seed, drop_last=drop_last),
+                             transform)
+
+    # ---- living
+
+    def close(self) -> None:
+        """Let go of the file handle and of cached samples. Reading again opens them again."""
+        self._store.close()
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"path": self.path, "options": self._options, "roles": self._roles, "ids": self._ids,
+                "fingerprint": self._store.fingerprint}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if state["roles"] is None:
+            store = Store.open(state["path"], **state["options"])
+        else:
+            from h5store.storage.foreign import open_foreign
+
+            store = open_foreign(state["path"], state["roles"], **state["options"])
+        if store.fingerprint != state["fingerprint"]:
+            raise StaleStoreError(f"{store.path}: another store is at this path since this reader was pickled; make a new "
+                                  "Reader")
+        self._set(store, state["ids"], state["options"], state["roles"])
+
+
+class FieldView:
+    """One field of a reader, indexed like an array. Reads only what is asked for.
+
+    Attributes
+    ----------
+    field : Field
+    shape : tuple of int
+        (len(reader), *field.shape)
+    dtype : dtype
+        Native byte order; of text, that of the class list.
+    """
+
+    def __init__(self, reader: Reader, field: Field) -> None:
+        self.field, self._reader = field, reader
+        self.shape = (len(reader), *field.shape)
+        self.dtype = (np.array(field.classes or ("",), dtype=str).dtype if field.text
+                      else field.dtype.newbyteorder("="))
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, key: Any) -> Any:
+        """Select samples by an int, a slice, ids, or a mask, as numpy does; further indices go into the sample.
+
+        Raises
+        ------
+        SelectionError
+        """
+        first, *rest = _expanded(key, self.ndim)
+        where = f"{self._reader.path}[{self.field.name!r}]"
+        ids = as_ids(first, len(self), where)
+        samples = self._read(ids.reshape(-1))
+        if is_one(first):
+            return samples[(0, *rest)]
+        if isinstance(first, slice):
+            return samples[(slice(None), *rest)] if rest else samples
+        if not rest:
+            return samples.reshape(*ids.shape, *self.field.shape)
+        return samples[(np.arange(ids.size).reshape(ids.shape), *rest)]
+
+    def _read(self, ids: np.ndarray) -> np.ndarray:
+        absolute = ids if self._reader._ids is None else self._reader._ids[ids]
+        values = self._reader._read([self.field.name], absolute)[self.field.name]
+        return self._reader._texts(self.field, values) if self.field.text else values
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        values = self._read(np.arange(len(self)))
+        return values if dtype is None else values.astype(dtype, copy=False)
+
+    def __iter__(self) -> Iterator[Any]:
+        for start in range(0, len(self), _STEP):
+            yield from self[start:start + _STEP]
+
+    def __repr__(self) -> str:
+        return f"<h5store field {self.field.name!r}, {self.field.role}, {self.dtype} {self.shape}>"
+
+
+def _expanded(key: Any, ndim: int) -> tuple[Any, ...]:
+    """An index as a tuple whose first member is the sample axis."""
+    parts = key if isinstance(key, tuple) else (key,)
+    dots = [i for i, part in enumerate(parts) if part is Ellipsis]
+    if dots:
+        at = dots[0]
+        given = sum(part is not None and part is not Ellipsis for part in parts)
+        parts = (*parts[:at], *[slice(None)] * (ndim - given), *parts[at + 1:])
+    if not parts:
+        parts = (slice(None),)
+    if parts[0] is None:
+        raise SchemaError("a new axis before the samples is not supported; index first, then add it to the result")
+    return tuple(parts)
+
+
+def _human(size: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024 or unit == "GiB":
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    raise AssertionError("unreachable")

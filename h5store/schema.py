@@ -1,0 +1,239 @@
+"""What a store holds: fields with a role, a dtype and a sample shape. Knows no files and no bytes."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from h5store.errors import FieldNotFound, SchemaError, nearest
+
+#: A dataset of HDF5 has at most 32 axes (H5S_MAX_RANK), one of which is the sample axis.
+MAX_AXES = 31
+#: Text is stored as positions in a class list; 4 bytes so that a new class never changes the width.
+CODE_DTYPE = np.dtype("<i4")
+
+
+class Role(str, Enum):
+    """What a field is for: what a model is fed, what it is to learn, or what only travels along."""
+
+    FEATURES = "features"
+    AUX = "aux"
+    LABELS = "labels"
+    WEIGHTS = "weights"
+    META = "meta"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Field:
+    """One array of a store.
+
+    Parameters
+    ----------
+    name : str
+        Unique in its store; any text without "/" or NUL, not "." or "..".
+    role : Role or str
+    dtype : dtype_like
+        bool, integer, float or complex; or ``str`` for text.
+    shape : tuple of int
+        Of one sample; () for a scalar. At most 31 axes, none of length 0.
+    classes : tuple of str, optional
+        Text only: the sorted distinct values. None until they are known.
+
+    Raises
+    ------
+    SchemaError
+    """
+
+    name: str
+    role: Role
+    dtype: np.dtype
+    shape: tuple[int, ...] = ()
+    classes: tuple[str, ...] | None = None
+    text: bool = field(default=False)
+
+    def __post_init__(self) -> None:
+        _check_name(self.name)
+        try:
+            object.__setattr__(self, "role", Role(self.role))
+        except ValueError:
+            raise SchemaError(
+                f"field {self.name!r}: no role {self.role!r}; {nearest(self.role, Role, 'roles')}"
+            ) from None
+        if self.text or is_text(self.dtype):
+            object.__setattr__(self, "text", True)
+            object.__setattr__(self, "dtype", CODE_DTYPE)
+        else:
+            object.__setattr__(self, "dtype", checked_dtype(self.name, self.dtype))
+        object.__setattr__(self, "shape", _checked_shape(self.name, self.shape))
+        if self.classes is not None and not self.text:
+            raise SchemaError(f"field {self.name!r}: only text fields have classes, dtype is {self.dtype}")
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one sample, decoded."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def describe(self) -> str:
+        """Dtype and sample shape in words, e.g. ``float32 (100, 6)``."""
+        return f"{'text' if self.text else self.dtype.name} {self.shape}"
+
+    def to_json(self) -> dict[str, Any]:
+        out: dict[str, Any] = {"name": self.name, "role": str(self.role), "dtype": self.dtype.str,
+                               "shape": list(self.shape)}
+        if self.text:
+            out["classes"] = list(self.classes or ())
+        return out
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Field:
+        text = "classes" in data
+        return cls(data["name"], data["role"], CODE_DTYPE if text else np.dtype(data["dtype"]),
+                   tuple(data["shape"]), tuple(data["classes"]) if text else None, text)
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The fields of a store, in order. Behaves as a mapping from name to `Field`.
+
+    Raises
+    ------
+    SchemaError
+        Two fields of one name, or no field at all.
+    """
+
+    fields: tuple[Field, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fields", tuple(self.fields))
+        seen: dict[str, Role] = {}
+        for f in self.fields:
+            if f.name in seen:
+                raise SchemaError(
+                    f"two fields are named {f.name!r}, in {seen[f.name]} and {f.role}; names are unique "
+                    "in a store: give one of them another name"
+                )
+            seen[f.name] = f.role
+        if not seen:
+            raise SchemaError("a store needs at least one field; give features=, labels= or another role")
+        object.__setattr__(self, "_by_name", {f.name: f for f in self.fields})
+
+    def __iter__(self) -> Iterator[Field]:
+        return iter(self.fields)
+
+    def __len__(self) -> int:
+        return len(self.fields)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name  # type: ignore[attr-defined]
+
+    def __getitem__(self, name: str) -> Field:
+        try:
+            return self._by_name[name]  # type: ignore[attr-defined,no-any-return]
+        except (KeyError, TypeError):
+            raise FieldNotFound(f"no field {name!r}; {nearest(name, self.names)}") from None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(f.name for f in self.fields)
+
+    def of(self, *roles: Role | str) -> tuple[Field, ...]:
+        """Fields of these roles, in the order of the schema."""
+        wanted = {Role(r) for r in roles}
+        return tuple(f for f in self.fields if f.role in wanted)
+
+    def with_classes(self, classes: Mapping[str, tuple[str, ...]]) -> Schema:
+        return Schema(tuple(replace(f, classes=classes.get(f.name, f.classes)) for f in self.fields))
+
+    def mismatch(self, other: Schema) -> str | None:
+        """Say how the fields of `other` differ from these, or None; class lists are left out."""
+        mine, theirs = ({f.name: replace(f, classes=None) for f in s} for s in (self, other))
+        for name, f in theirs.items():
+            if name not in mine:
+                return f"no field {name!r}; {nearest(name, mine)}"
+            if f != mine[name]:
+                return (f"field {name!r} is {f.role} {f.describe()}, "
+                        f"expected {mine[name].role} {mine[name].describe()}")
+        for name in mine:
+            if name not in theirs:
+                return f"field {name!r} is missing"
+        return None
+
+    def __repr__(self) -> str:
+        width = max(len(f.name) for f in self.fields)
+        return "\n".join(f"{f.name:<{width}}  {f.role!s:<8}  {f.describe()}" for f in self.fields)
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str) or not name:
+        raise SchemaError(f"a field's name is a non-empty str, got {name!r}")
+    if "/" in name or "\0" in name or name in (".", ".."):
+        raise SchemaError(f"field {name!r}: a name has no '/' or NUL and is not '.' or '..', "
+                          "since HDF5 reads it as a path; rename the field")
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise SchemaError(f"field {name!r}: the name is not valid Unicode ({error.reason})") from error
+
+
+def _checked_shape(name: str, shape: Any) -> tuple[int, ...]:
+    try:
+        out = tuple(int(s) for s in shape)
+    except (TypeError, ValueError):
+        raise SchemaError(f"field {name!r}: shape {shape!r} is not a tuple of ints") from None
+    if len(out) > MAX_AXES:
+        raise SchemaError(f"field {name!r}: a sample has {len(out)} axes, HDF5 holds at most {MAX_AXES} beside "
+                          "the sample axis; reshape it to fewer")
+    if any(s < 1 for s in out):
+        raise SchemaError(f"field {name!r}: sample shape {out} has an axis of length below 1, so a sample "
+                          "holds nothing; drop the field or that axis")
+    return out
+
+
+def is_text(dtype: Any) -> bool:
+    """Whether a dtype is text: ``str``, numpy's fixed-width ``U`` or its ``StringDType``."""
+    if dtype is str:
+        return True
+    try:
+        return np.dtype(dtype).kind in "UT"
+    except TypeError:
+        return False
+
+
+def checked_dtype(name: str, dtype: Any) -> np.dtype:
+    """The dtype as it is stored: little-endian bool, integer, float or complex.
+
+    Raises
+    ------
+    SchemaError
+        For dtypes that a store does not hold, with the way out.
+    """
+    try:
+        dt = np.dtype(dtype)
+    except TypeError as error:
+        raise SchemaError(f"field {name!r}: {dtype!r} is not a dtype ({error})") from None
+    if dt.kind in "biufc":
+        return dt.newbyteorder("<") if dt.itemsize > 1 else dt
+    advice = {
+        "V": f"give each member as a field of its own, e.g. {{'{(dt.names or ('x',))[0]}': "
+             f"X[{(dt.names or ('x',))[0]!r}]}}" if dt.names else "view it as a numeric dtype",
+        "O": "objects have no fixed size: give text as str, ragged rows padded to one shape",
+        "S": "decode bytes to text first: numpy.char.decode(values, 'utf-8')",
+        "M": "give times as numbers: values.astype('int64') (and note the unit)",
+        "m": "give durations as numbers: values.astype('int64') (and note the unit)",
+    }.get(dt.kind, "convert it with .astype(...)")
+    raise SchemaError(f"field {name!r}: dtype {dt} is not stored; expected bool, integer, float, complex "
+                      f"or text; {advice}")
+
+
+def dumps(data: Any) -> bytes:
+    """Canonical JSON: same data, same bytes."""
+    return json.dumps(data, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode("utf-8")

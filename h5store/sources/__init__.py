@@ -1,0 +1,1 @@
+"""Anything people have, as blocks of samples with a schema."""

@@ -1,0 +1,219 @@
+"""Sources: one block of samples, checked against the fields before anything is written.
+
+Values are stored exactly, so nothing here casts, clips or broadcasts: what does not fit is an error that
+names the field, what was expected and what came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from h5store.errors import SchemaError, nearest
+from h5store.schema import Field, Role, Schema, checked_dtype, is_text
+
+ROLES = tuple(str(r) for r in Role)
+
+
+def named(roles: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    """(role, field name, values) of what a call gives; a bare array is named after its role."""
+    for role, value in roles.items():
+        if value is None:
+            continue
+        if isinstance(value, Mapping):
+            for name, values in value.items():
+                yield role, name, values
+        else:
+            yield role, role, value
+
+
+class Block:
+    """Samples of every field, under one schema.
+
+    Parameters
+    ----------
+    roles : mapping of role to array or mapping of name to array
+    schema : Schema, optional
+        That of the store; None: the block decides it.
+    where : str
+        What errors start with.
+
+    Raises
+    ------
+    SchemaError
+    """
+
+    def __init__(self, roles: Mapping[str, Any], schema: Schema | None, where: str = "append") -> None:
+        given = {}
+        fields = []
+        for role, name, values in named(roles):
+            if name in given:
+                raise SchemaError(f"{where}: two fields are named {name!r}; names are unique in a store")
+            given[name] = as_values(name, values, where)
+            fields.append((name, role))
+        if schema is None:
+            schema = Schema(tuple(infer(name, role, given[name], where) for name, role in fields))
+        else:
+            _check_names(schema, fields, where)
+        self.schema = schema
+        self.values = {f.name: conform(f, given[f.name], where) for f in schema}
+        lengths = {name: len(v) for name, v in self.values.items()}
+        if len(set(lengths.values())) > 1:
+            told = ", ".join(f"{name!r} {n}" for name, n in list(lengths.items())[:5])
+            raise SchemaError(f"{where}: fields have different lengths: {told}; expected the same number of samples "
+                              "in each")
+        self.length = next(iter(lengths.values()))
+
+    def __len__(self) -> int:
+        return self.length
+
+    def part(self, name: str, start: int, stop: int) -> np.ndarray:
+        """Samples [start, stop) of a field as a C-contiguous array of the field's own dtype, or of text."""
+        field = self.schema[name]
+        samples = np.asarray(self.values[name][start:stop])
+        if field.text:
+            return samples
+        if samples.shape != (stop - start, *field.shape):
+            raise SchemaError(f"append: {name!r} gave shape {samples.shape} for samples {start}-{stop - 1}, expected "
+                              f"{(stop - start, *field.shape)}")
+        return np.ascontiguousarray(samples, field.dtype)
+
+
+def as_values(name: str, values: Any, where: str) -> Any:
+    """Something with shape, dtype and slicing: as it is, or made from a list."""
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise SchemaError(f"{where}: {name!r} is a masked array, and a store has no mask; fill it (.filled(value)) and "
+                          "give the mask as a field of its own")
+    if hasattr(values, "dtype") and (not isinstance(values.dtype, np.dtype) or hasattr(values, "iloc")):
+        values = np.asarray(values)  # tensors and pandas columns, whose dtypes or slices are not numpy's
+    if hasattr(values, "shape") and hasattr(values, "dtype") and hasattr(values, "__getitem__"):
+        if len(values.shape) == 0:
+            raise SchemaError(f"{where}: {name!r} is a scalar, expected shape (n, ...): samples along the first axis; "
+                              "for one sample write values[None]")
+        return values
+    if isinstance(values, (str, bytes)) or not isinstance(values, Sequence):
+        if not hasattr(values, "__array__"):
+            raise SchemaError(f"{where}: {name!r} is {type(values).__name__}, expected an array or a list of samples")
+    try:
+        made = np.asarray(values)
+    except (ValueError, OverflowError) as error:
+        raise SchemaError(f"{where}: {name!r}: its samples do not make one array ({error}); expected the same shape in "
+                          "each; pad them") from error
+    if made.ndim == 0:
+        raise SchemaError(f"{where}: {name!r} is a scalar, expected samples along the first axis")
+    return _Listed(made, values)
+
+
+class _Listed:
+    """Values that came as Python objects, whose dtype is numpy's guess and binds nobody."""
+
+    def __init__(self, array: np.ndarray, values: Any) -> None:
+        if array.dtype.kind == "U" and not _all_str(values):
+            array = np.array(values, object)  # numpy made text of numbers
+        self.array, self.shape, self.dtype = array, array.shape, array.dtype
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def __getitem__(self, key: Any) -> np.ndarray:
+        return self.array[key]  # type: ignore[no-any-return]
+
+
+def _all_str(values: Any) -> bool:
+    return all(isinstance(v, str) or (isinstance(v, (Sequence, np.ndarray)) and _all_str(v)) for v in values)
+
+
+def infer(name: str, role: str, values: Any, where: str) -> Field:
+    """The field that these values make."""
+    shape = tuple(values.shape[1:])
+    if is_text(values.dtype) or (values.dtype == object and len(values) and _looks_text(values)):
+        return Field(name, Role(role), np.dtype(str), shape)
+    if values.dtype == object:
+        _refuse_objects(name, values, where)
+    return Field(name, Role(role), values.dtype, shape)
+
+
+def _looks_text(values: Any) -> bool:
+    first: Any = np.asarray(values[:1]).ravel()
+    return len(first) > 0 and isinstance(first[0], str)
+
+
+def conform(field: Field, values: Any, where: str) -> Any:
+    """Values as the field takes them, or an error."""
+    if tuple(values.shape[1:]) != field.shape:
+        expected = f"(n{''.join(f', {s}' for s in field.shape)}{'' if field.shape else ','})"
+        raise SchemaError(f"{where}: {field.name!r} has shape {tuple(values.shape)}, expected {expected}")
+    if field.text:
+        if not is_text(values.dtype) and values.dtype != object and len(values):
+            raise SchemaError(f"{where}: {field.name!r} has dtype {values.dtype}, expected text")
+        return values
+    if values.dtype == object:
+        _refuse_objects(field.name, values, where)
+    if isinstance(values, _Listed):
+        return _exact(field, values.array, where)
+    if is_text(values.dtype) or checked_dtype(field.name, values.dtype) != field.dtype:
+        _refuse_dtype(field, values, where)
+    return values
+
+
+def _check_names(schema: Schema, fields: list[tuple[str, str]], where: str) -> None:
+    for name, role in fields:
+        if name not in schema:
+            raise SchemaError(f"{where}: no field {name!r}; {nearest(name, schema.names)}")
+        if schema[name].role != role:
+            raise SchemaError(f"{where}: field {name!r} is in {schema[name].role}, got it in {role}")
+    missing = [n for n in schema.names if n not in dict(fields)]
+    if missing:
+        raise SchemaError(f"{where}: field {missing[0]!r} is missing; expected every field of the store: "
+                          f"{', '.join(map(repr, schema.names[:8]))}")
+
+
+def _refuse_objects(name: str, values: Any, where: str) -> None:
+    kinds = sorted({type(v).__name__ for v in np.asarray(values[:100]).ravel()})
+    raise SchemaError(f"{where}: {name!r} holds Python objects ({', '.join(kinds[:5])}), expected numbers or text of "
+                      "one shape; pad ragged samples, give text as str")
+
+
+def _exact(field: Field, array: np.ndarray, where: str) -> np.ndarray:
+    """A list's values in the field's dtype, where that changes none of them."""
+    if array.dtype == field.dtype:
+        return array
+    if array.size == 0:
+        return array.astype(field.dtype)
+    if array.dtype.kind in "biufc":
+        with np.errstate(all="ignore"):
+            cast = array.astype(field.dtype)
+            same = (cast == array) | ((cast != cast) & (array != array))
+            same &= (cast >= 0) == (array >= 0) if array.dtype.kind in "iu" and field.dtype.kind in "iu" else True
+        if same.all() and (array.dtype.kind == "b") == (field.dtype.kind == "b"):
+            return cast  # type: ignore[no-any-return]
+    _refuse_dtype(field, array, where)
+    raise AssertionError("unreachable")
+
+
+def _refuse_dtype(field: Field, values: Any, where: str) -> None:
+    told = ""
+    if np.dtype(values.dtype).kind in "biuf" and field.dtype.kind in "biuf":
+        found = _first_unfit(field, values)
+        told = f", and sample {found[0]} holds {found[1]!r}, which does not fit" if found else ""
+    raise SchemaError(f"{where}: {field.name!r} has dtype {values.dtype}, expected {field.dtype.name}{told}; nothing "
+                      f"is cast in silence: convert it with .astype({field.dtype.name!r}) if that is what you mean, or "
+                      "give the store a wider field with schema=")
+
+
+def _first_unfit(field: Field, values: Any) -> tuple[int, Any] | None:
+    step = max(1, (1 << 20) // max(1, field.nbytes))
+    for start in range(0, len(values), step):
+        part = np.asarray(values[start:start + step])
+        with np.errstate(all="ignore"):
+            cast = part.astype(field.dtype)
+            back = cast.astype(part.dtype)
+            bad = (back != part) & ~((back != back) & (part != part))
+            if part.dtype.kind in "iu" and field.dtype.kind in "iu":
+                bad |= (cast < 0) != (part < 0)
+        if bad.any():
+            where = np.argwhere(bad)[0]
+            return start + int(where[0]), part[tuple(where)].item()
+    return None

@@ -1,0 +1,1 @@
+"""Bytes: where chunks lie, how they are read, checked, decoded, journalled and sealed."""

@@ -1,0 +1,271 @@
+"""Bytes: HDF5 files that others wrote. The fast way where chunks hold whole samples, libhdf5 where not.
+
+The slow way is also the reference: what the fast way returns is what h5py returns.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import h5py
+import numpy as np
+from h5py import h5d, h5t
+
+from h5store.errors import FieldNotFound, FormatError, SchemaError, SlowPathWarning, nearest
+from h5store.schema import CODE_DTYPE, Field, Schema, checked_dtype
+from h5store.storage import codecs, pool
+from h5store.storage.cache import SampleCache, parse_bytes
+from h5store.storage.chunks import ChunkTable
+from h5store.storage.fetch import ChunkedField, FieldBytes, Tasks
+from h5store.storage.handles import FileSource
+from h5store.storage.layout import PRIVATE
+from h5store.storage.opening import open_hdf5
+from h5store.storage.store import DEFAULT_CACHE, Store
+
+#: Samples that are read together from a dataset without chunks.
+_PIECE_BYTES = 128 * 1024
+_SCAN = 1 << 16
+
+
+def open_foreign(path: str | os.PathLike[str], roles: Mapping[str, Any], *, cache: Any = DEFAULT_CACHE,
+                 threads: int | None = None) -> Store:
+    """Open datasets of any HDF5 file as the fields of a store. Nothing is copied.
+
+    Parameters
+    ----------
+    roles : mapping of role to str, list of str, or mapping of field name to dataset path
+
+    Raises
+    ------
+    FileNotFoundError, FormatError, FieldNotFound, SchemaError
+    """
+    budget, count = parse_bytes(cache or 0, "cache"), pool.thread_count(threads)
+    file, source = open_hdf5(os.path.abspath(os.fspath(path)))
+    with file:
+        found = {}
+        for role, name, where in _wanted(roles):
+            if name in found:
+                raise SchemaError(f"{source.path}: two fields are named {name!r}; give names: {role}={{'name': 'path'}}")
+            found[name] = role, _dataset(file, where, source.path)
+        lengths = {name: dataset.shape[0] for name, (_, dataset) in found.items()}
+        if len(set(lengths.values())) > 1:
+            raise SchemaError(f"{source.path}: datasets have different lengths: {lengths}; expected one sample axis, the "
+                              "first, in each")
+        if not found:
+            raise SchemaError(f"{source.path}: no dataset named; give features=, labels= or another role; "
+                              f"{nearest('', _datasets(file), 'datasets')}")
+        length = next(iter(lengths.values()))
+        codes = {name: _text_codes(dataset, source.path) for name, (_, dataset) in found.items()}
+        schema = Schema(tuple(_field(name, role, dataset, codes[name]) for name, (role, dataset) in found.items()))
+        kept = SampleCache(budget, {f.name: f.nbytes * length for f in schema if not f.text})
+        fields, reasons = {}, {}
+        for field in schema:
+            dataset, text = found[field.name][1], codes[field.name]
+            opened = _TextField(field, text[1]) if text is not None else _fast(field, dataset, source, kept)
+            if isinstance(opened, str):
+                reasons[dataset.name] = opened
+                opened = SlowField(field, dataset.name, dataset.chunks, source)
+            fields[field.name] = opened
+    if reasons:
+        told = "; ".join(f"{name!r}: {reason}" for name, reason in list(reasons.items())[:5])
+        warnings.warn(f"{source.path}: read through libhdf5, one thread at a time: {told}. To read at full speed, pack "
+                      "it once with h5store.pack", SlowPathWarning, stacklevel=3)
+    blocks = [f.table.samples for f in fields.values() if isinstance(f, ChunkedField)]
+    source.hold()
+    largest = max(schema, key=lambda f: f.nbytes)
+    block = max(blocks, default=max(1, _PIECE_BYTES // max(1, largest.nbytes)))
+    mark = f"{source.identity.size}-{os.stat(source.path).st_mtime_ns}"
+    return Store(source, schema, length, block, mark, fields, kept, count)
+
+
+def _wanted(roles: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    out = []
+    for role, value in roles.items():
+        if value is None:
+            continue
+        if isinstance(value, Mapping):
+            out += [(role, name, where) for name, where in value.items()]
+        else:
+            out += [(role, w.strip("/").replace("/", "."), w) for w in ([value] if isinstance(value, str) else value)]
+    return out
+
+
+def _datasets(file: h5py.File) -> list[str]:
+    names: list[str] = []
+
+    def visit(name: str, item: Any) -> bool | None:
+        if isinstance(item, h5py.Dataset) and not name.startswith(PRIVATE):
+            names.append(name)
+        return True if len(names) >= 1000 else None
+
+    file.visititems(visit)
+    return names
+
+
+def _dataset(file: h5py.File, where: str, path: str) -> h5py.Dataset:
+    """A dataset of this very file: no link or storage elsewhere is followed."""
+    parts, at = [p for p in where.split("/") if p], file
+    for part in parts:
+        link = at.get(part, getlink=True) if isinstance(at, h5py.Group) else None
+        if isinstance(link, h5py.ExternalLink):
+            raise FormatError(f"{path}: {where!r} is a link to another file, {link.filename!r}, which is not followed; "
+                              "open that file instead")
+        if link is None or part not in at:
+            raise FieldNotFound(f"{path}: no dataset {where!r}; {nearest(where, _datasets(file), 'datasets')}")
+        at = at[part]
+    if not isinstance(at, h5py.Dataset):
+        raise FieldNotFound(f"{path}: {where!r} is a group; {nearest(where, _datasets(file), 'datasets')}")
+    if at.is_virtual or at.external:
+        raise FormatError(f"{path}: {where!r} keeps its data in other files, which are not opened; copy it into one "
+                          "file first, e.g. with h5repack")
+    if at.shape is None or at.ndim == 0:
+        raise SchemaError(f"{path}: {where!r} is a scalar, expected samples along the first axis")
+    return at
+
+
+def _field(name: str, role: str, dataset: h5py.Dataset, text: tuple[tuple[str, ...], np.ndarray] | None) -> Field:
+    if text is not None:
+        return Field(name, role, np.dtype(str), dataset.shape[1:], text[0])  # type: ignore[arg-type]
+    return Field(name, role, checked_dtype(name, dataset.dtype), dataset.shape[1:])  # type: ignore[arg-type]
+
+
+def _text_codes(dataset: h5py.Dataset, path: str) -> tuple[tuple[str, ...], np.ndarray] | None:
+    """(sorted classes, codes) of a text dataset, in one pass over it; None if it is not text."""
+    if h5py.check_string_dtype(dataset.dtype) is None:
+        return None
+    known: dict[str, int] = {}
+    codes = np.zeros(dataset.shape, CODE_DTYPE)
+    for start in range(0, len(dataset), _SCAN):
+        raw = dataset[start:start + _SCAN]
+        try:
+            texts = [t.decode("utf-8") if isinstance(t, bytes) else str(t) for t in raw.reshape(-1)]
+        except UnicodeDecodeError as error:
+            raise FormatError(f"{path}: {dataset.name!r} holds text that is not UTF-8 ({error})") from error
+        part = [known.setdefault(t, len(known)) for t in texts]
+        codes[start:start + _SCAN] = np.array(part, CODE_DTYPE).reshape(raw.shape)
+    classes = tuple(sorted(known))
+    place = np.zeros(max(1, len(classes)), CODE_DTYPE)
+    for i, text in enumerate(classes):
+        place[known[text]] = i
+    return classes, place[codes]
+
+
+def _fast(field: Field, dataset: h5py.Dataset, source: FileSource, cache: SampleCache) -> ChunkedField | str:
+    """A reader that needs no libhdf5, or why there is none."""
+    creation = dataset.id.get_create_plist()
+    stored = dataset.dtype
+    if dataset.id.get_type() != h5t.py_create(stored, logical=True):
+        return "its HDF5 type is not quite numpy's"
+    if dataset.file.userblock_size:
+        return "the file has a user block"
+    filters = tuple((f[0], tuple(f[2])) for f in map(creation.get_filter, range(creation.get_nfilters())))
+    if creation.get_layout() == h5d.CHUNKED:
+        if dataset.chunks[1:] != dataset.shape[1:]:
+            return f"its chunks {dataset.chunks} cut samples of shape {dataset.shape[1:]} apart"
+        reason = codecs.unsupported(filters)
+        table = _indexed(dataset) if reason is None else None
+        if table is None:
+            return reason or "some of its chunks were never written"
+    else:
+        if creation.get_layout() != h5d.CONTIGUOUS or dataset.id.get_offset() is None:
+            return "it is stored inside the file's metadata, or was never written"
+        table = _cut(dataset.id.get_offset(), len(dataset), field.nbytes)
+    label = f"{source.path}[{dataset.name!r}]"
+    table.check(label, source.identity.size, 2 * table.samples * field.nbytes + 65536)
+    return ChunkedField(label, field.name, len(dataset), stored, field.shape, table=table, filters=filters,
+                        source=source, cache=cache, verify=False)
+
+
+def _indexed(dataset: h5py.Dataset) -> ChunkTable | None:
+    samples = dataset.chunks[0]
+    count = -(-len(dataset) // samples)
+    offsets, sizes = np.zeros(count, "<u8"), np.zeros(count, "<u8")
+    masks = np.zeros(count, "<u4")
+
+    def place(info: Any) -> None:
+        i = info.chunk_offset[0] // samples
+        if i < count:
+            offsets[i], sizes[i], masks[i] = info.byte_offset, info.size, info.filter_mask
+
+    dataset.id.chunk_iter(place)
+    if not sizes.all():
+        return None
+    return ChunkTable(samples, offsets, sizes, None, masks if masks.any() else None)
+
+
+def _cut(offset: int, length: int, sample_bytes: int) -> ChunkTable:
+    """A dataset without chunks, cut into pieces of our own."""
+    samples = max(1, _PIECE_BYTES // max(1, sample_bytes))
+    starts = np.arange(0, length, samples, dtype=np.uint64)
+    sizes = np.minimum(np.uint64(samples), np.uint64(length) - starts) * np.uint64(sample_bytes)
+    return ChunkTable(samples, starts * np.uint64(sample_bytes) + np.uint64(offset), sizes)
+
+
+class _TextField:
+    """Text of a foreign file: its codes are held, 4 bytes a value."""
+
+    def __init__(self, field: Field, codes: np.ndarray) -> None:
+        self.name, self.shape, self.dtype = field.name, field.shape, CODE_DTYPE
+        self._codes = codes
+
+    def gather(self, ids: np.ndarray, out: np.ndarray, threads: int) -> Tasks:
+        return Tasks(finish=[lambda: np.copyto(out, self._codes[ids])])
+
+    def runs(self, ranges: np.ndarray, out: np.ndarray, threads: int) -> Tasks:
+        return self.gather(expand(ranges), out, threads)
+
+
+def expand(ranges: np.ndarray) -> np.ndarray:
+    """Ids of runs [lo, hi), one after the other."""
+    return np.concatenate([np.arange(lo, hi, dtype=np.int64) for lo, hi in ranges.tolist()] or [np.zeros(0, np.int64)])
+
+
+_files: dict[tuple[int, FileSource], h5py.File] = {}
+_files_lock = threading.Lock()
+
+
+def _new_lock() -> None:
+    global _files_lock
+    _files_lock = threading.Lock()  # a thread that the fork did not copy may have held the old one
+
+
+os.register_at_fork(after_in_child=_new_lock)
+
+
+class SlowField:
+    """One dataset through h5py: any filter, any chunks. The twin that the fast way is held against."""
+
+    def __init__(self, field: Field, where: str, chunks: Sequence[int] | None, source: FileSource) -> None:
+        self.name, self.shape, self.dtype = field.name, field.shape, field.dtype.newbyteorder("=")
+        self._where, self._source = where, source
+        self._samples = chunks[0] if chunks else max(1, _PIECE_BYTES // max(1, field.nbytes))
+
+    def gather(self, ids: np.ndarray, out: np.ndarray, threads: int) -> Tasks:
+        return Tasks([lambda: self._read(ids, out)])
+
+    def runs(self, ranges: np.ndarray, out: np.ndarray, threads: int) -> Tasks:
+        return self.gather(expand(ranges), out, threads)
+
+    def _read(self, ids: np.ndarray, out: np.ndarray) -> None:
+        """A slice of each chunk that holds any of the samples: h5py's own lists of ids are quadratic."""
+        dataset = self._open()[self._where]
+        order = np.argsort(ids, kind="stable")
+        ordered = ids[order]
+        edges = np.flatnonzero(np.diff(ordered // self._samples)) + 1
+        for part in np.split(np.arange(len(ids)), edges):
+            if len(part):
+                lo, hi = int(ordered[part[0]]), int(ordered[part[-1]]) + 1
+                out[order[part]] = dataset[lo:hi][ordered[part] - lo]
+
+    def _open(self) -> h5py.File:
+        # Keyed by process: an HDF5 file that was opened before a fork must not be read after it.
+        key = os.getpid(), self._source
+        with _files_lock:
+            if key not in _files:
+                with self._source.lease():  # the file is still the one that was opened
+                    _files[key] = h5py.File(self._source.path, "r", locking=False)
+            return _files[key]

@@ -1,0 +1,237 @@
+"""Bytes: where things lie in a store's file, format 1. The first of the few rooms that import h5py.
+
+``docs/format.md`` is the written form of this module, and a test holds the two together.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import h5py
+import numpy as np
+import xxhash
+from h5py import h5d, h5f, h5g, h5p, h5s, h5t
+
+from h5store.errors import OptionError, SchemaError
+from h5store.schema import Field, Schema, dumps
+from h5store.storage.cache import parse_bytes
+from h5store.storage.chunks import checksum
+from h5store.storage.codecs import Codec, Filters
+
+FORMAT = 1
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
+#: The group of what only h5store reads. Field datasets lie in one group a role.
+PRIVATE = "_h5store"
+
+# 128 KiB: smaller chunks cost ratio and requests, larger ones cost random reads. docs/decisions.md.
+DEFAULT_CHUNK = "128KiB"
+# Fields of small samples get chunks of several blocks up to this size: a shuffled read takes single blocks of
+# them, and what it decodes beside its block must stay small against the block of the large fields.
+_SMALL_CHUNK = 16 * 1024
+# "random": one sample of a light curve or an image, a few dozen of a table.
+_RANDOM_CHUNK = 4 * 1024
+#: Blosc holds sizes in 31 bits; HDF5 itself would stop at 4 GiB.
+MAX_CHUNK = 2**31 - 2**16
+
+
+@dataclass(frozen=True)
+class Layout:
+    """All that decides the bytes of a store beside its samples.
+
+    Parameters
+    ----------
+    schema : Schema
+    block : int
+        Samples that are read together; every field's chunk is a whole multiple of it.
+    chunks : mapping of str to int
+        Samples per chunk of every field.
+    codec : Codec
+    length : int
+        Samples in the store.
+    """
+
+    schema: Schema
+    block: int
+    chunks: Mapping[str, int]
+    codec: Codec
+    length: int = 0
+
+    @classmethod
+    def plan(cls, schema: Schema, codec: Any, chunk: Any) -> Layout:
+        """Choose chunks for a schema.
+
+        Raises
+        ------
+        OptionError, SchemaError
+        """
+        codec, spec = Codec.parse(codec), parse_chunk(chunk)
+        largest = max(schema, key=lambda f: f.nbytes)
+        if largest.nbytes > MAX_CHUNK:
+            raise SchemaError(f"field {largest.name!r}: one sample of shape {largest.shape} takes "
+                              f"{largest.nbytes / 2**30:.1f} GiB; a chunk holds at least one sample and at most "
+                              f"{MAX_CHUNK / 2**30:.1f} GiB; cut the samples smaller")
+        if isinstance(spec, int):
+            block, small = spec, _SMALL_CHUNK
+            if block * largest.nbytes > MAX_CHUNK:
+                raise OptionError(f"chunk: {block} samples of {largest.name!r} take "
+                                  f"{block * largest.nbytes / 2**30:.1f} GiB; expected at most "
+                                  f"{MAX_CHUNK // largest.nbytes} samples")
+        else:
+            block, small = max(1, spec[0] // largest.nbytes), min(spec[0], _SMALL_CHUNK)
+        chunks = {f.name: block * max(1, small // (block * f.nbytes)) for f in schema}
+        return cls(schema, block, chunks, codec)
+
+    def filters(self, field: Field) -> Filters:
+        return self.codec.filters(field.dtype.itemsize)
+
+    def count(self, field: Field) -> int:
+        """Chunks of a field."""
+        return -(-self.length // self.chunks[field.name])
+
+    def chunk_shape(self, field: Field) -> tuple[int, ...]:
+        return (self.chunks[field.name], *field.shape)
+
+    def finished(self, length: int, classes: Mapping[str, tuple[str, ...]]) -> Layout:
+        return replace(self, length=length, schema=self.schema.with_classes(classes))
+
+    def to_json(self) -> dict[str, Any]:
+        fields = [{**f.to_json(), "chunk": self.chunks[f.name],
+                   "filters": [[number, list(values)] for number, values in self.filters(f)]}
+                  for f in self.schema]
+        return {"format": FORMAT, "length": self.length, "block": self.block, "codec": str(self.codec),
+                "fields": fields}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Layout:
+        schema = Schema(tuple(Field.from_json(f) for f in data["fields"]))
+        layout = cls(schema, int(data["block"]), {f["name"]: int(f["chunk"]) for f in data["fields"]},
+                     Codec.parse(data["codec"]), int(data["length"]))
+        if layout.block < 1 or layout.length < 0:
+            raise ValueError("block or length is out of range")
+        for f, raw in zip(schema, data["fields"]):
+            chunk = layout.chunks[f.name]
+            if chunk < 1 or chunk % layout.block or math.prod(layout.chunk_shape(f)) * f.dtype.itemsize > 2**32:
+                raise ValueError(f"chunk of field {f.name!r} is out of range")
+            if tuple((n, tuple(v)) for n, v in raw["filters"]) != layout.filters(f):
+                raise ValueError(f"filters of field {f.name!r} are not those of codec {layout.codec}")
+        return layout
+
+
+def parse_chunk(chunk: Any) -> int | tuple[int]:
+    """The ``chunk=`` knob: samples as an int, or a 1-tuple of bytes for the largest field.
+
+    Raises
+    ------
+    OptionError
+    """
+    if isinstance(chunk, (int, np.integer)) and not isinstance(chunk, bool):
+        if chunk < 1:
+            raise OptionError(f"chunk: expected at least 1 sample, got {chunk}")
+        return int(chunk)
+    if chunk == "random":
+        return (_RANDOM_CHUNK,)
+    size = parse_bytes(chunk, "chunk")
+    if not 1024 <= size <= 2**30:
+        raise OptionError(f"chunk: expected a size from 1KiB to 1GiB, samples as an int, or 'random'; got {chunk!r}")
+    return (size,)
+
+
+def dataset_path(field: Field) -> str:
+    return f"/{field.role}/{field.name}"
+
+
+def seal_of(schema_json: bytes, table: np.ndarray) -> str:
+    """XXH3-128 over the format, the schema and the chunk table, as 32 hexadecimal digits."""
+    digest = xxhash.xxh3_128(b"h5store %d\0" % FORMAT)
+    digest.update(schema_json)
+    digest.update(np.ascontiguousarray(table, "<u8").reshape(-1).view(np.uint8))
+    return digest.hexdigest()
+
+
+def write_file(path: str, layout: Layout, chunks: Callable[[Field], Iterable[bytes]]) -> None:
+    """Write a whole store to `path`, new, and fsync it.
+
+    The same layout and chunks give the same bytes: no clock and no name goes into the file.
+    """
+    import hdf5plugin  # noqa: F401  registers the filters that a dataset names; 10 ms, so only where needed
+
+    file = _create(path)
+    try:
+        table = np.concatenate([np.zeros((0, 3), "<u8")] + [
+            _write_field(file, layout, field, chunks(field)) for field in layout.schema])
+        schema_json = dumps(layout.to_json())
+        _write_plain(file, f"{PRIVATE}/schema", np.frombuffer(schema_json, np.uint8))
+        _write_plain(file, f"{PRIVATE}/chunks", table)
+        file.attrs["format"] = np.bytes_(b"h5store")
+        file.attrs["format_version"] = np.uint32(FORMAT)
+        file.attrs["seal"] = np.bytes_(seal_of(schema_json, table).encode())
+    finally:
+        file.close()
+    fsync(path)
+
+
+def fsync(path: str) -> None:
+    """Make a file or a folder durable."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _create(path: str) -> h5py.File:
+    access = h5p.create(h5p.FILE_ACCESS)
+    # v110: HDF5 checksums its own metadata, and every HDF5 since 2016 reads it.
+    access.set_libver_bounds(h5f.LIBVER_V110, h5f.LIBVER_V110)
+    access.set_fclose_degree(h5f.CLOSE_STRONG)
+    creation = h5p.create(h5p.FILE_CREATE)
+    creation.set_obj_track_times(False)
+    return h5py.File(h5f.create(os.fsencode(path), h5f.ACC_EXCL, fcpl=creation, fapl=access))
+
+
+def _group(file: h5py.File, name: str) -> None:
+    if name not in file:
+        creation = h5p.create(h5p.GROUP_CREATE)
+        creation.set_obj_track_times(False)
+        h5g.create(file.id, name.encode(), gcpl=creation)
+
+
+def _write_field(file: h5py.File, layout: Layout, field: Field, chunks: Iterable[bytes]) -> np.ndarray:
+    """Write a field's chunks; returns its part of the chunk table, (chunks, 3)."""
+    _group(file, str(field.role))
+    creation = h5p.create(h5p.DATASET_CREATE)
+    creation.set_chunk(layout.chunk_shape(field))
+    creation.set_fill_time(h5d.FILL_TIME_NEVER)
+    creation.set_obj_track_times(False)
+    for number, values in layout.filters(field):
+        creation.set_filter(number, h5py.h5z.FLAG_MANDATORY, values)
+    # The sample axis may grow: HDF5 would refuse a chunk longer than a fixed axis.
+    space = h5s.create_simple((layout.length, *field.shape), (h5s.UNLIMITED, *field.shape))
+    dataset = h5d.create(file.id, dataset_path(field).encode(), h5t.py_create(field.dtype, logical=True), space,
+                         dcpl=creation)
+    table = np.zeros((layout.count(field), 3), "<u8")
+    zeros = (0,) * len(field.shape)
+    for i, stored in enumerate(chunks):
+        dataset.write_direct_chunk((i * layout.chunks[field.name], *zeros), stored)
+        table[i, 2] = checksum(stored)
+
+    def place(info: Any) -> None:
+        table[info.chunk_offset[0] // layout.chunks[field.name], :2] = info.byte_offset, info.size
+
+    dataset.chunk_iter(place)
+    return table
+
+
+def _write_plain(file: h5py.File, name: str, data: np.ndarray) -> None:
+    _group(file, PRIVATE)
+    creation = h5p.create(h5p.DATASET_CREATE)
+    creation.set_layout(h5d.CONTIGUOUS)
+    creation.set_obj_track_times(False)
+    dataset = h5d.create(file.id, name.encode(), h5t.py_create(data.dtype), h5s.create_simple(data.shape),
+                         dcpl=creation)
+    if data.size:
+        dataset.write(h5s.ALL, h5s.ALL, np.ascontiguousarray(data))

@@ -1,0 +1,93 @@
+"""Bytes: an open store, whatever wrote it: a schema, a length, and one reader of bytes a field."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from h5store.schema import Schema
+from h5store.storage import handles, pool
+from h5store.storage.cache import SampleCache, parse_bytes
+from h5store.storage.chunks import ChunkTable
+from h5store.storage.fetch import ChunkedField, FieldBytes, Pending
+from h5store.storage.handles import FileSource
+from h5store.storage.layout import Layout
+from h5store.storage.opening import open_store
+
+# Enough for most tables and label fields to be decoded once; small beside a training process.
+DEFAULT_CACHE = "256MiB"
+
+
+class Store:
+    """Fields of one file, ready to be read. Safe in threads and after a fork.
+
+    Attributes
+    ----------
+    fingerprint : str
+        Differs between files that differ.
+    layout : Layout or None
+        None for a file that others wrote.
+    block : int
+        Samples that are cheap to read together.
+    """
+
+    def __init__(self, source: FileSource, schema: Schema, length: int, block: int, fingerprint: str,
+                 fields: Mapping[str, FieldBytes], cache: SampleCache, threads: int,
+                 layout: Layout | None = None, stored_bytes: int | None = None) -> None:
+        self.source, self.schema, self.length, self.block = source, schema, length, block
+        self.fingerprint, self.layout, self.threads, self.cache = fingerprint, layout, threads, cache
+        self.stored_bytes = stored_bytes
+        self._fields = fields
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, cache: Any = DEFAULT_CACHE, threads: int | None = None,
+             verify: bool = True) -> Store:
+        """Open a store of this library's own.
+
+        Raises
+        ------
+        FileNotFoundError, FormatError, OptionError
+        """
+        budget, count = parse_bytes(cache or 0, "cache"), pool.thread_count(threads)
+        file = open_store(os.fspath(path))
+        layout = file.layout
+        file.source.hold()
+        kept = SampleCache(budget, {f.name: f.nbytes * layout.length for f in layout.schema})
+        fields = {
+            f.name: ChunkedField(f"{file.source.path}[{f.name!r}]", f.name, layout.length, f.dtype, f.shape,
+                                 table=file.tables[f.name], filters=layout.filters(f), source=file.source,
+                                 cache=kept, verify=verify)
+            for f in layout.schema}
+        stored = sum(int(t.sizes.sum()) for t in file.tables.values())
+        return cls(file.source, layout.schema, layout.length, layout.block, file.seal, fields, kept, count, layout,
+                   stored)
+
+    @property
+    def path(self) -> str:
+        return self.source.path
+
+    def table(self, name: str) -> ChunkTable:
+        """The chunk table of a field of a store of this library's own."""
+        field = self._fields[name]
+        assert isinstance(field, ChunkedField)
+        return field.table
+
+    def empty(self, names: Sequence[str], samples: int) -> dict[str, np.ndarray]:
+        """An uninitialised array (samples, *shape) for each field."""
+        return {n: np.empty((samples, *self._fields[n].shape), self._fields[n].dtype) for n in names}
+
+    def gather(self, ids: np.ndarray, out: Mapping[str, np.ndarray]) -> Pending:
+        """Begin to read samples `ids` (int64, in range) into the arrays of `out`, by field name."""
+        return Pending([self._fields[name].gather(ids, array, self.threads) for name, array in out.items()])
+
+    def runs(self, ranges: np.ndarray, out: Mapping[str, np.ndarray]) -> Pending:
+        """Begin to read runs [lo, hi) of samples, shape (k, 2), one after the other into the arrays of `out`."""
+        return Pending([self._fields[name].runs(ranges, array, self.threads) for name, array in out.items()])
+
+    def close(self) -> None:
+        """Let go of the file and of what is cached. The store opens them again when it is read."""
+        handles.drop(self.source)
+        self.cache.clear()
