@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from h5store.errors import FieldNotFound, SchemaError, StaleStoreError, nearest
+from h5store.fieldview import FieldView
 from h5store.loader import DEFAULT_WINDOW, Loader
-from h5store.sampling.select import as_ids, is_one
+from h5store.sampling.select import as_ids
 from h5store.sampling.split import split_ids
 from h5store.schema import Field, Role, Schema
 from h5store.storage.store import DEFAULT_CACHE, Store
 
 if TYPE_CHECKING:
     from keras.utils import PyDataset
-
-#: Samples that iterating over a field reads at once.
-_STEP = 1024
-
 
 class Reader:
     """Read a store. A view of some of its samples is a `Reader` too.
@@ -116,7 +113,13 @@ class Reader:
 
     def __getitem__(self, name: str) -> FieldView:
         """A field, to be indexed along its samples like an array."""
-        return FieldView(self, self._field(name))
+        field = self._field(name)
+
+        def read(ids: np.ndarray) -> np.ndarray:
+            values = self._read([name], ids if self._ids is None else self._ids[ids])[name]
+            return self._texts(field, values) if field.text else values
+
+        return FieldView(field, len(self), f"{self.path}[{name!r}]", read)
 
     def _field(self, name: str) -> Field:
         if name not in self.schema:
@@ -351,90 +354,6 @@ class Reader:
             raise StaleStoreError(f"{store.path}: another store is at this path since this reader was pickled; make a new "
                                   "Reader")
         self._set(store, state["ids"], state["options"], state["roles"])
-
-
-class FieldView:
-    """One field of a reader, indexed like an array. Reads only what is asked for.
-
-    Attributes
-    ----------
-    field : Field
-    shape : tuple of int
-        (len(reader), *field.shape)
-    dtype : dtype
-        Native byte order; of text, that of the class list.
-    """
-
-    def __init__(self, reader: Reader, field: Field) -> None:
-        self.field, self._reader = field, reader
-        self.shape = (len(reader), *field.shape)
-        self.dtype = (np.array(field.classes or ("",), dtype=str).dtype if field.text
-                      else field.dtype.newbyteorder("="))
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64))
-
-    @property
-    def nbytes(self) -> int:
-        return self.size * self.dtype.itemsize
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, key: Any) -> Any:
-        """Select samples by an int, a slice, ids, or a mask, as numpy does; further indices go into the sample.
-
-        Raises
-        ------
-        SelectionError
-        """
-        first, *rest = _expanded(key, self.ndim)
-        where = f"{self._reader.path}[{self.field.name!r}]"
-        ids = as_ids(first, len(self), where)
-        samples = self._read(ids.reshape(-1))
-        if is_one(first):
-            return samples[(0, *rest)]
-        if isinstance(first, slice):
-            return samples[(slice(None), *rest)] if rest else samples
-        if not rest:
-            return samples.reshape(*ids.shape, *self.field.shape)
-        return samples[(np.arange(ids.size).reshape(ids.shape), *rest)]
-
-    def _read(self, ids: np.ndarray) -> np.ndarray:
-        absolute = ids if self._reader._ids is None else self._reader._ids[ids]
-        values = self._reader._read([self.field.name], absolute)[self.field.name]
-        return self._reader._texts(self.field, values) if self.field.text else values
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        values = self._read(np.arange(len(self)))
-        return values if dtype is None else values.astype(dtype, copy=False)
-
-    def __iter__(self) -> Iterator[Any]:
-        for start in range(0, len(self), _STEP):
-            yield from self[start:start + _STEP]
-
-    def __repr__(self) -> str:
-        return f"<h5store field {self.field.name!r}, {self.field.role}, {self.dtype} {self.shape}>"
-
-
-def _expanded(key: Any, ndim: int) -> tuple[Any, ...]:
-    """An index as a tuple whose first member is the sample axis."""
-    parts = key if isinstance(key, tuple) else (key,)
-    dots = [i for i, part in enumerate(parts) if part is Ellipsis]
-    if dots:
-        at = dots[0]
-        given = sum(part is not None and part is not Ellipsis for part in parts)
-        parts = (*parts[:at], *[slice(None)] * (ndim - given), *parts[at + 1:])
-    if not parts:
-        parts = (slice(None),)
-    if parts[0] is None:
-        raise SchemaError("a new axis before the samples is not supported; index first, then add it to the result")
-    return tuple(parts)
 
 
 def _human(size: float) -> str:

@@ -1,0 +1,93 @@
+"""One field of a reader, indexed as numpy would index an array of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from h5store.errors import SelectionError
+from h5store.sampling.select import as_ids, is_one
+from h5store.schema import Field
+
+#: Samples that iterating over a field reads at once.
+_STEP = 1024
+
+
+class FieldView:
+    """One field of a reader, indexed like an array. Reads only what is asked for.
+
+    Attributes
+    ----------
+    field : Field
+    shape : tuple of int
+        (len(reader), *field.shape)
+    dtype : dtype
+        Native byte order; of text, that of the class list.
+    """
+
+    def __init__(self, field: Field, length: int, where: str, read: Callable[[np.ndarray], np.ndarray]) -> None:
+        self.field, self._where, self._read = field, where, read
+        self.shape = (length, *field.shape)
+        self.dtype = (np.array(field.classes or ("",), dtype=str).dtype if field.text
+                      else field.dtype.newbyteorder("="))
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, key: Any) -> Any:
+        """Select samples by an int, a slice, ids, or a mask, as numpy does; further indices go into the sample.
+
+        Raises
+        ------
+        SelectionError
+        """
+        first, *rest = _expanded(key, self.ndim)
+        ids = as_ids(first, len(self), self._where)
+        samples = self._read(ids.reshape(-1))
+        if is_one(first):
+            return samples[(0, *rest)]
+        if isinstance(first, slice):
+            return samples[(slice(None), *rest)] if rest else samples
+        if not rest:
+            return samples.reshape(*ids.shape, *self.field.shape)
+        return samples[(np.arange(ids.size).reshape(ids.shape), *rest)]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        values = self._read(np.arange(len(self)))
+        return values if dtype is None else values.astype(dtype, copy=False)
+
+    def __iter__(self) -> Iterator[Any]:
+        for start in range(0, len(self), _STEP):
+            yield from self[start:start + _STEP]
+
+    def __repr__(self) -> str:
+        return f"<h5store field {self.field.name!r}, {self.field.role}, {self.dtype} {self.shape}>"
+
+
+def _expanded(key: Any, ndim: int) -> tuple[Any, ...]:
+    """An index as a tuple whose first member is the sample axis."""
+    parts = key if isinstance(key, tuple) else (key,)
+    dots = [i for i, part in enumerate(parts) if part is Ellipsis]
+    if dots:
+        at = dots[0]
+        given = sum(part is not None and part is not Ellipsis for part in parts)
+        parts = (*parts[:at], *[slice(None)] * (ndim - given), *parts[at + 1:])
+    if not parts:
+        parts = (slice(None),)
+    if parts[0] is None:
+        raise SelectionError("a new axis before the samples is not supported; index first, then add it to the result")
+    return tuple(parts)
