@@ -35,7 +35,9 @@ class Samples(Protocol):
 
     _store: Store
     _ids: np.ndarray | None
-    path: str
+
+    @property
+    def path(self) -> str: ...
 
     def __len__(self) -> int: ...
 
@@ -201,8 +203,8 @@ class Loader:
         """
         if state.get("version") != _STATE_VERSION:
             raise OptionError(f"load_state_dict: state version {state.get('version')!r}, expected {_STATE_VERSION}")
-        mine = {"store": self._fingerprint(), "seed": self.seed, "shuffle": self.plan.shuffle, "window": self.plan.window,
-                "drop_last": self.plan.drop_last}
+        mine = {"store": self._fingerprint(), "seed": self.seed, "shuffle": self.plan.shuffle,
+                "window": self.plan.window, "drop_last": self.plan.drop_last}
         for key, value in mine.items():
             if state[key] != value:
                 raise OptionError(f"load_state_dict: the state was taken with {key} {state[key]!r}, this loader has "
@@ -222,7 +224,7 @@ class Loader:
         mark = self.reader._store.fingerprint
         if self._ids is None:
             return mark
-        return f"{mark}/{xxhash.xxh3_64_hexdigest(np.ascontiguousarray(self._ids).view(np.uint8))}"
+        return f"{mark}/{xxhash.xxh3_64_hexdigest(self._ids.tobytes())}"
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_buffers": []}

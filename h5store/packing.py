@@ -64,8 +64,8 @@ def _abandoned(path: str) -> bool:
     if opened.header.get("origin") != "pack" or opened.header.get("base"):
         return False
     if opened.length:
-        warnings.warn(f"{path}: packing anew; {opened.length:,} samples that an interrupted pack had committed are packed "
-                      "again. With resume=True it goes on from them", stacklevel=3)
+        warnings.warn(f"{path}: packing anew; {opened.length:,} samples that an interrupted pack had committed are "
+                      "packed again. With resume=True it goes on from them", stacklevel=3)
     return True
 
 
@@ -74,8 +74,8 @@ def _fill(writer: Writer, source: Source, start: int, progress: bool) -> None:
 
     total = source.length
     if total is not None and start > total:
-        raise SourceError(f"{source.name}: has {total:,} samples, but {start:,} are packed already; it is not the source "
-                          "that was being packed")
+        raise SourceError(f"{source.name}: has {total:,} samples, but {start:,} are packed already; it is not the "
+                          "source that was being packed")
     with tqdm(total=total, initial=start, unit=" samples", unit_scale=True, disable=not progress,
               desc=os.path.basename(writer.path)) as bar:
         for roles in source.blocks(start):

@@ -20,6 +20,7 @@ from h5store.storage.store import DEFAULT_CACHE, Store
 if TYPE_CHECKING:
     from keras.utils import PyDataset
 
+
 class Reader:
     """Read a store. A view of some of its samples is a `Reader` too.
 
@@ -231,8 +232,8 @@ class Reader:
             if arrays:
                 members.append(arrays if len(arrays) > 1 else next(iter(arrays.values())))
         if self.schema.of(Role.WEIGHTS) and not self.schema.of(Role.LABELS):
-            raise SchemaError(f"{self.path}: weights without labels: a batch is (inputs, labels, weights); give the labels "
-                              "a role, or weights the role meta")
+            raise SchemaError(f"{self.path}: weights without labels: a batch is (inputs, labels, weights); give the "
+                              "labels a role, or weights the role meta")
         return tuple(members)
 
     # ---- choosing samples
@@ -351,8 +352,8 @@ class Reader:
 
             store = open_foreign(state["path"], state["roles"], **state["options"])
         if store.fingerprint != state["fingerprint"]:
-            raise StaleStoreError(f"{store.path}: another store is at this path since this reader was pickled; make a new "
-                                  "Reader")
+            raise StaleStoreError(f"{store.path}: another store is at this path since this reader was pickled; make a "
+                                  "new Reader")
         self._set(store, state["ids"], state["options"], state["roles"])
 
 

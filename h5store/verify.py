@@ -53,7 +53,7 @@ class Report:
         return not self.problems
 
     def __str__(self) -> str:
-        lines = [f"{self.path}: {self.samples:,} samples, " + ("whole" if self.ok else f"{len(self.problems)} problems")]
+        lines = [f"{self.path}: {self.samples:,} samples, {'whole' if self.ok else f'{len(self.problems)} problems'}"]
         lines += [f"  {p}" for p in self.problems]
         for name, found in self.nonfinite.items():
             more = ", ..." if len(found.samples) == _NAMED else ""

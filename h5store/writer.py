@@ -378,8 +378,8 @@ class Writer:
         free = shutil.disk_usage(os.path.dirname(self.path)).free
         if free < need:
             raise OSError(28, f"No space left to seal: {need:,} bytes are needed, {free:,} are free; all "
-                          f"{self._committed:,} samples are safe in {journal_path(self.path)}: make room and open again "
-                          "with resume=True", self.path)
+                          f"{self._committed:,} samples are safe in {journal_path(self.path)}: make room and open "
+                          "again with resume=True", self.path)
 
     def _check_open(self) -> None:
         if self._closed:

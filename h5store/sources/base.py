@@ -137,7 +137,8 @@ class StreamSource:
 
     def _picked(self, item: Any, at: int) -> dict[str, Any]:
         if not isinstance(item, Mapping):
-            raise SourceError(f"{self.name}: item {at} is {type(item).__name__}, expected a dict of field name to values")
+            raise SourceError(f"{self.name}: item {at} is {type(item).__name__}, expected a dict of field name to "
+                              "values")
         for _, key in self._roles:
             if key not in item:
                 raise SourceError(f"{self.name}: item {at} has no {key!r}; {nearest(key, item, 'its keys')}")
@@ -156,8 +157,8 @@ class StreamSource:
             parts = [np.asarray(values[key]) for values in held]
             for i, part in enumerate(parts):
                 if part.shape != parts[0].shape or _kind(part) != _kind(parts[0]):
-                    raise SourceError(f"{self.name}: sample {at - len(held) + i}: {key!r} has shape {part.shape} and dtype "
-                                      f"{part.dtype}, expected {parts[0].shape} and {parts[0].dtype} as before it")
+                    raise SourceError(f"{self.name}: sample {at - len(held) + i}: {key!r} has shape {part.shape} and "
+                                      f"dtype {part.dtype}, expected {parts[0].shape} and {parts[0].dtype} as before")
             out[key] = np.stack(parts)
         return self._by_role(out)
 

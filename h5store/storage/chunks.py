@@ -54,8 +54,8 @@ class ChunkTable:
         if bad.any():
             i = int(np.flatnonzero(bad)[0])
             raise FormatError(
-                f"{where} chunk {i}: stored at byte {int(self.offsets[i]):,} with {int(self.sizes[i]):,} bytes, but the "
-                f"file has {file_size:,}; it was cut short or is not what it says, restore it from a copy"
+                f"{where} chunk {i}: stored at byte {int(self.offsets[i]):,} with {int(self.sizes[i]):,} bytes, but "
+                f"the file has {file_size:,}; it was cut short or is not what it says, restore it from a copy"
             )
         large = np.flatnonzero(self.sizes > most)
         if len(large):

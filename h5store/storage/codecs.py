@@ -186,7 +186,7 @@ def _encode_blosc(data: np.ndarray, values: tuple[int, ...]) -> bytes:
 def _decode_blosc(data: np.ndarray, values: tuple[int, ...], out: np.ndarray) -> None:
     # Header of c-blosc 1 (README_CHUNK_FORMAT): version, codec version, flags, typesize, then three uint32.
     _check(data.nbytes >= 16, f"a Blosc chunk of {data.nbytes} bytes has no header")
-    nbytes, blocksize, cbytes = struct.unpack_from("<III", data, 4)
+    nbytes, blocksize, cbytes = struct.unpack_from("<III", data.data, 4)
     _check(nbytes == out.nbytes, f"Blosc says {nbytes} bytes, the chunk holds {out.nbytes}")
     _check(cbytes == data.nbytes and data[0] <= 2 and (blocksize > 0 or nbytes == 0), "Blosc header is malformed")
     _blosc.decompress(data, out)
@@ -195,7 +195,7 @@ def _decode_blosc(data: np.ndarray, values: tuple[int, ...], out: np.ndarray) ->
 def _decode_lz4(data: np.ndarray, values: tuple[int, ...], out: np.ndarray) -> None:
     # HDF5's LZ4 filter: uint64 size and uint32 block size, then per block a uint32 length, all big-endian.
     _check(data.nbytes >= 12, f"an LZ4 chunk of {data.nbytes} bytes has no header")
-    total, block = struct.unpack_from(">QI", data, 0)
+    total, block = struct.unpack_from(">QI", data.data, 0)
     _check(total == out.nbytes, f"LZ4 says {total} bytes, the chunk holds {out.nbytes}")
     _check(block > 0, "LZ4 block size is 0")
     if not data.flags.writeable:
@@ -204,12 +204,12 @@ def _decode_lz4(data: np.ndarray, values: tuple[int, ...], out: np.ndarray) -> N
     while done < total:
         size = min(block, total - done)
         _check(at + 4 <= data.nbytes, "LZ4 stream ends early")
-        (length,) = struct.unpack_from(">I", data, at)
+        (length,) = struct.unpack_from(">I", data.data, at)
         _check(0 < length <= data.nbytes - at - 4, "LZ4 stream ends early")
         if length == size:  # a block that did not shrink is stored as it is
             out[done:done + size] = data[at + 4:at + 4 + size]
         else:
-            struct.pack_into("<I", data, at, size)  # numcodecs wants the decoded size before the block
+            struct.pack_into("<I", data.data, at, size)  # numcodecs wants the decoded size before the block
             _lz4.decompress(data[at:at + 4 + length], out[done:done + size])
         at, done = at + 4 + length, done + size
 

@@ -45,41 +45,49 @@ def open_foreign(path: str | os.PathLike[str], roles: Mapping[str, Any], *, cach
     """
     budget, count = parse_bytes(cache or 0, "cache"), pool.thread_count(threads)
     file, source = open_hdf5(os.path.abspath(os.fspath(path)))
+    fields: dict[str, FieldBytes] = {}
+    reasons = {}
     with file:
-        found = {}
-        for role, name, where in _wanted(roles):
-            if name in found:
-                raise SchemaError(f"{source.path}: two fields are named {name!r}; give names: {role}={{'name': 'path'}}")
-            found[name] = role, _dataset(file, where, source.path)
-        lengths = {name: dataset.shape[0] for name, (_, dataset) in found.items()}
-        if len(set(lengths.values())) > 1:
-            raise SchemaError(f"{source.path}: datasets have different lengths: {lengths}; expected one sample axis, the "
-                              "first, in each")
-        if not found:
-            raise SchemaError(f"{source.path}: no dataset named; give features=, labels= or another role; "
-                              f"{nearest('', _datasets(file), 'datasets')}")
-        length = next(iter(lengths.values()))
+        found = _found(file, roles, source.path)
+        length = len(next(iter(found.values()))[1])
         codes = {name: _text_codes(dataset, source.path) for name, (_, dataset) in found.items()}
         schema = Schema(tuple(_field(name, role, dataset, codes[name]) for name, (role, dataset) in found.items()))
         kept = SampleCache(budget, {f.name: f.nbytes * length for f in schema if not f.text})
-        fields, reasons = {}, {}
         for field in schema:
             dataset, text = found[field.name][1], codes[field.name]
             opened = _TextField(field, text[1]) if text is not None else _fast(field, dataset, source, kept)
             if isinstance(opened, str):
                 reasons[dataset.name] = opened
-                opened = SlowField(field, dataset.name, dataset.chunks, source)
-            fields[field.name] = opened
+                fields[field.name] = SlowField(field, dataset.name, dataset.chunks, source)
+            else:
+                fields[field.name] = opened
     if reasons:
         told = "; ".join(f"{name!r}: {reason}" for name, reason in list(reasons.items())[:5])
         warnings.warn(f"{source.path}: read through libhdf5, one thread at a time: {told}. To read at full speed, pack "
                       "it once with h5store.pack", SlowPathWarning, stacklevel=3)
-    blocks = [f.table.samples for f in fields.values() if isinstance(f, ChunkedField)]
     source.hold()
+    blocks = [f.table.samples for f in fields.values() if isinstance(f, ChunkedField)]
     largest = max(schema, key=lambda f: f.nbytes)
     block = max(blocks, default=max(1, _PIECE_BYTES // max(1, largest.nbytes)))
     mark = f"{source.identity.size}-{os.stat(source.path).st_mtime_ns}"
     return Store(source, schema, length, block, mark, fields, kept, count)
+
+
+def _found(file: h5py.File, roles: Mapping[str, Any], path: str) -> dict[str, tuple[str, h5py.Dataset]]:
+    """Field name -> (role, dataset), all of one length."""
+    found: dict[str, tuple[str, h5py.Dataset]] = {}
+    for role, name, where in _wanted(roles):
+        if name in found:
+            raise SchemaError(f"{path}: two fields are named {name!r}; give names: {role}={{'name': 'path'}}")
+        found[name] = role, _dataset(file, where, path)
+    if not found:
+        raise SchemaError(f"{path}: no dataset named; give features=, labels= or another role; "
+                          f"{nearest('', _datasets(file), 'datasets')}")
+    lengths = {name: dataset.shape[0] for name, (_, dataset) in found.items()}
+    if len(set(lengths.values())) > 1:
+        raise SchemaError(f"{path}: datasets have different lengths: {lengths}; expected one sample axis, the first, "
+                          "in each")
+    return found
 
 
 def _wanted(roles: Mapping[str, Any]) -> list[tuple[str, str, str]]:

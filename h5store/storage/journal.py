@@ -245,8 +245,8 @@ def _refuse_damage(path: str, fd: int, at: int, number: int, size: int) -> None:
         while found >= 0:
             if _is_later_frame(fd, begin + found, number, size):
                 raise JournalError(
-                    f"{path}: frame {number} at byte {at:,} is damaged, and whole frames follow it, so samples that were "
-                    "committed are lost; keep a copy of this file and pack again with overwrite=True")
+                    f"{path}: frame {number} at byte {at:,} is damaged, and whole frames follow it, so samples that "
+                    "were committed are lost; keep a copy of this file and pack again with overwrite=True")
             found = piece.find(MAGIC, found + 1)
         carry = piece[-(len(MAGIC) - 1):]
         position += step

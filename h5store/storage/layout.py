@@ -148,7 +148,7 @@ def seal_of(schema_json: bytes, table: np.ndarray) -> str:
     """XXH3-128 over the format, the schema and the chunk table, as 32 hexadecimal digits."""
     digest = xxhash.xxh3_128(b"h5store %d\0" % FORMAT)
     digest.update(schema_json)
-    digest.update(np.ascontiguousarray(table, "<u8").reshape(-1).view(np.uint8))
+    digest.update(np.ascontiguousarray(table, "<u8").data)
     return digest.hexdigest()
 
 
