@@ -22,7 +22,7 @@ FLOORS = (
     ("sampling",),
     ("storage",),
     ("sources",),
-    ("loader", "packing", "reader", "verify", "writer"),
+    ("fieldview", "loader", "packing", "reader", "verify", "writer"),
     ("adapters", "explore"),
     ("cli",),
     ("__init__", "__main__"),
