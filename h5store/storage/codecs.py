@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 from isal import isal_zlib
-from numcodecs import blosc as _blosc
 from numcodecs import lz4 as _lz4
 from numcodecs import zstd as _zstd
 from numcodecs.fletcher32 import Fletcher32
 from numcodecs.shuffle import Shuffle
 
 from h5store.errors import OptionError, nearest
+from h5store.storage import blosc
 
 DEFLATE, SHUFFLE, FLETCHER32 = 1, 2, 3
 BLOSC, LZ4, ZSTD = 32001, 32004, 32015
@@ -87,13 +87,14 @@ class Codec:
     def __str__(self) -> str:
         return self.name if self.level is None else f"{self.name}:{self.level}"
 
-    def filters(self, itemsize: int) -> Filters:
-        """The HDF5 pipeline that stores elements of `itemsize` bytes."""
+    def filters(self, itemsize: int, shape: tuple[int, ...]) -> Filters:
+        """The HDF5 pipeline that stores samples of this shape, with elements of `itemsize` bytes."""
         if self.name == "none":
             return ()
         if self.name == "lz4":
             # Blosc's container: shuffles in the same pass, which numpy or a second filter do not.
-            return ((BLOSC, (2, 2, itemsize, 0, 5, int(itemsize > 1), 1)),)
+            typesize = blosc.type_size(itemsize, shape)
+            return ((BLOSC, (2, 2, typesize, 0, blosc.LEVEL, int(typesize > 1), 1)),)
         shuffle = ((SHUFFLE, (itemsize,)),) if itemsize > 1 else ()
         last = DEFLATE if self.name == "gzip" else ZSTD
         return (*shuffle, (last, (self.level or 0,)))
@@ -119,7 +120,7 @@ def encode(filters: Filters, chunk: np.ndarray) -> bytes:
 
     Call it off the main thread: there, numcodecs hands Blosc its own threads, whose blocks come in any order.
     """
-    data: Any = chunk.reshape(-1)
+    data: Any = chunk
     if not filters:
         return data.tobytes()
     for number, values in filters:
@@ -180,16 +181,11 @@ def _check(ok: bool, text: str) -> None:
 
 
 def _encode_blosc(data: np.ndarray, values: tuple[int, ...]) -> bytes:
-    return _blosc.compress(data, b"lz4", values[4], values[5], 0)  # type: ignore[no-any-return]
+    return blosc.encode(data, values[2])
 
 
 def _decode_blosc(data: np.ndarray, values: tuple[int, ...], out: np.ndarray) -> None:
-    # Header of c-blosc 1 (README_CHUNK_FORMAT): version, codec version, flags, typesize, then three uint32.
-    _check(data.nbytes >= 16, f"a Blosc chunk of {data.nbytes} bytes has no header")
-    nbytes, blocksize, cbytes = struct.unpack_from("<III", data.data, 4)
-    _check(nbytes == out.nbytes, f"Blosc says {nbytes} bytes, the chunk holds {out.nbytes}")
-    _check(cbytes == data.nbytes and data[0] <= 2 and (blocksize > 0 or nbytes == 0), "Blosc header is malformed")
-    _blosc.decompress(data, out)
+    blosc.decode(data.data, data.ctypes.data, out.ctypes.data, out.nbytes)
 
 
 def _decode_lz4(data: np.ndarray, values: tuple[int, ...], out: np.ndarray) -> None:
@@ -215,7 +211,7 @@ def _decode_lz4(data: np.ndarray, values: tuple[int, ...], out: np.ndarray) -> N
 
 
 def _encode_zstd(data: np.ndarray, values: tuple[int, ...]) -> bytes:
-    return _zstd.compress(data, values[0])  # type: ignore[no-any-return]
+    return _zstd.compress(data.reshape(-1), values[0])  # type: ignore[no-any-return]
 
 
 def _decode_zstd(data: np.ndarray, values: tuple[int, ...], out: np.ndarray) -> None:
@@ -251,7 +247,7 @@ def _decode_deflate(data: np.ndarray, values: tuple[int, ...], out: np.ndarray) 
 
 
 def _encode_shuffle(data: np.ndarray, values: tuple[int, ...]) -> np.ndarray:
-    return np.asarray(Shuffle(values[0]).encode(data.view(np.uint8)))
+    return np.asarray(Shuffle(values[0]).encode(data.reshape(-1).view(np.uint8)))
 
 
 def _decode_shuffle(data: np.ndarray, values: tuple[int, ...], out: np.ndarray) -> None:

@@ -86,7 +86,7 @@ class Layout:
         return cls(schema, block, chunks, codec)
 
     def filters(self, field: Field) -> Filters:
-        return self.codec.filters(field.dtype.itemsize)
+        return self.codec.filters(field.dtype.itemsize, field.shape)
 
     def count(self, field: Field) -> int:
         """Chunks of a field."""
@@ -116,7 +116,7 @@ class Layout:
             chunk = layout.chunks[f.name]
             if chunk < 1 or chunk % layout.block or math.prod(layout.chunk_shape(f)) * f.dtype.itemsize > 2**32:
                 raise ValueError(f"chunk of field {f.name!r} is out of range")
-            if tuple((n, tuple(v)) for n, v in raw["filters"]) != layout.filters(f):
+            if [number for number, _ in raw["filters"]] != [number for number, _ in layout.filters(f)]:
                 raise ValueError(f"filters of field {f.name!r} are not those of codec {layout.codec}")
         return layout
 

@@ -1,0 +1,136 @@
+"""Bytes: Blosc 1 chunks, by the entry points of c-blosc in the filter library that hdf5plugin ships.
+
+numcodecs wraps the same library, but takes 3 µs a call and cannot decode a part of a chunk. The format is
+c-blosc's README_CHUNK_FORMAT: 16 bytes of header (version, codec version, flags, type size, then decoded
+size, block size and stored size as uint32), the start of every block, and the blocks.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import glob
+import importlib.util
+import math
+import os
+import struct
+from functools import lru_cache
+
+import numpy as np
+from numcodecs import blosc as _numcodecs
+
+#: A block that decodes alone: one sample of a light curve, a few dozen of a table. docs/decisions.md.
+_BLOCK_BYTES = 4096
+_LARGEST_BLOCK = 65536
+#: Up to here c-blosc splits a block into one stream a byte, and makes blocks of at least 64 KiB.
+_SPLIT = 16
+_LARGEST_TYPE = 255
+LEVEL = 5
+
+
+class BloscError(ValueError):
+    """A chunk that Blosc does not decode to what was expected."""
+
+
+def type_size(itemsize: int, shape: tuple[int, ...]) -> int:
+    """Bytes that the shuffle takes for one element.
+
+    The trailing axes of a sample together, while they fit: a table is then shuffled column by column, which
+    packs better, and blocks may be as small as a sample, so that one decodes alone. Bytes are not shuffled.
+    """
+    if itemsize == 1:
+        return 1
+    size = itemsize
+    for axis in reversed(shape):
+        if size * axis > _LARGEST_TYPE:
+            break
+        size *= axis
+    return size if size > _SPLIT else itemsize
+
+
+def encode(chunk: np.ndarray, typesize: int) -> bytes:
+    """One chunk (samples, *shape). Call it off the main thread, where numcodecs uses one thread and no globals."""
+    sample = chunk.nbytes // len(chunk)
+    if typesize <= _SPLIT:
+        block = 0  # c-blosc knows best
+    elif sample <= _LARGEST_BLOCK:
+        block = max(1, _BLOCK_BYTES // sample) * sample
+    else:
+        block = _LARGEST_BLOCK // typesize * typesize
+    flat = chunk.reshape(-1).view(f"V{typesize}" if typesize > 1 else "u1")
+    return _numcodecs.compress(flat, b"lz4", LEVEL, int(typesize > 1), block)  # type: ignore[no-any-return]
+
+
+@lru_cache(maxsize=1)
+def _library() -> ctypes.CDLL | None:
+    """hdf5plugin's Blosc filter, without importing hdf5plugin; None where it does not export c-blosc."""
+    spec = importlib.util.find_spec("hdf5plugin")
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        for path in glob.glob(os.path.join(folder, "plugins", "libh5blosc.*")):
+            try:
+                library = ctypes.CDLL(path)
+                library.blosc_decompress_ctx.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+                library.blosc_getitem.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_void_p)
+            except (OSError, AttributeError):
+                continue
+            return library
+    return None
+
+
+def check_header(stored: memoryview, nbytes: int) -> int:
+    """The type size of a chunk whose header agrees with what is known of it.
+
+    Raises
+    ------
+    BloscError
+    """
+    if len(stored) < 16:
+        raise BloscError(f"a Blosc chunk of {len(stored)} bytes has no header")
+    version, _, flags, typesize, decoded, block, size = struct.unpack_from("<BBBBIII", stored)
+    if decoded != nbytes:
+        raise BloscError(f"Blosc says {decoded} bytes, the chunk holds {nbytes}")
+    # Flag 2: stored as it is. Otherwise the starts of the blocks follow the header.
+    starts = 0 if flags & 2 or not block else 4 * math.ceil(decoded / block)
+    if size != len(stored) or not 1 <= version <= 2 or not typesize or not block or 16 + starts > size:
+        raise BloscError("the Blosc header is malformed")
+    return typesize  # type: ignore[no-any-return]
+
+
+def decode(stored: memoryview, address: int, out: int, nbytes: int) -> None:
+    """Decode a chunk, `stored` at `address`, to memory at `out`; exactly `nbytes` are written.
+
+    Raises
+    ------
+    BloscError
+    """
+    check_header(stored, nbytes)
+    library = _library()
+    if library is None:
+        target = (ctypes.c_uint8 * nbytes).from_address(out)
+        try:
+            _numcodecs.decompress(stored, np.frombuffer(target, np.uint8))
+        except (RuntimeError, ValueError) as error:
+            raise BloscError(f"Blosc stream does not decode ({error})") from error
+    elif library.blosc_decompress_ctx(address, out, nbytes, 1) != nbytes:
+        raise BloscError("Blosc stream does not decode")
+
+
+def can_decode_part(stored: memoryview, nbytes: int, sample: int) -> bool:
+    """Whether samples of `sample` bytes can be decoded one by one out of a chunk.
+
+    Raises
+    ------
+    BloscError
+    """
+    return _library() is not None and sample % check_header(stored, nbytes) == 0
+
+
+def decode_part(stored: memoryview, address: int, first: int, size: int, out: int) -> None:
+    """Decode `size` bytes from byte `first` on, both multiples of the type size, of a checked chunk.
+
+    Raises
+    ------
+    BloscError
+    """
+    library, typesize = _library(), stored[3]
+    if library is None or library.blosc_getitem(address, first // typesize, size // typesize, out) != size:
+        raise BloscError("Blosc stream does not decode")
