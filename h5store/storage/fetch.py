@@ -7,15 +7,16 @@ a thread. Tasks write to places of their own and never wait for each other.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any, Protocol
 
 import numpy as np
 
 from h5store.errors import CorruptChunkError
-from h5store.storage import codecs, pool
+from h5store.storage import blosc, codecs, pool
 from h5store.storage.cache import SampleCache
 from h5store.storage.chunks import ChunkTable, checksum
 from h5store.storage.handles import FileSource
@@ -66,15 +67,34 @@ class Pending:
                 future.exception()
 
 
-_local = threading.local()
+class _Room(threading.local):
+    """Buffers of one thread, used again and again: fresh pages cost more than decoding does."""
+
+    def __init__(self) -> None:
+        self.stored = self.chunk = _buffer(1 << 17)
+
+    def for_stored(self, size: int) -> tuple[np.ndarray, memoryview, int]:
+        if len(self.stored[1]) < size:
+            self.stored = _buffer(size)
+        return self.stored
+
+    def for_chunk(self, size: int) -> tuple[np.ndarray, memoryview, int]:
+        # Never the same as the stored bytes: one is decoded into the other.
+        if self.chunk is self.stored or len(self.chunk[1]) < size:
+            self.chunk = _buffer(size)
+        return self.chunk
 
 
-def _buffer(size: int) -> np.ndarray:
-    """Room for stored bytes, this thread's own and used again."""
-    have: np.ndarray | None = getattr(_local, "stored", None)
-    if have is None or have.nbytes < size:
-        have = _local.stored = np.empty(max(size, 1 << 16), np.uint8)
-    return have[:size]
+def _buffer(size: int) -> tuple[np.ndarray, memoryview, int]:
+    """An array of bytes, and what C functions want of it; asking numpy for the address takes a microsecond."""
+    array = np.empty(size, np.uint8)
+    return array, array.data, array.ctypes.data
+
+
+_room = _Room()
+
+#: (offset, stored size, sum) of a chunk.
+_Place = tuple[int, int, int]
 
 
 class ChunkedField:
@@ -99,7 +119,9 @@ class ChunkedField:
         self.verify = verify and table.sums is not None
         self._chunk_shape = (table.samples, *shape)
         self._chunk_bytes = int(np.prod(self._chunk_shape, dtype=np.int64)) * stored.itemsize
+        self._row = self._chunk_bytes // table.samples
         self._native = stored.isnative
+        self._blosc = len(filters) == 1 and filters[0][0] == codecs.BLOSC and table.masks is None
 
     # ---- planning
 
@@ -157,84 +179,129 @@ class ChunkedField:
 
     # ---- doing
 
+    def _places(self, chunks: np.ndarray) -> Iterator[_Place]:
+        """Where chunks lie, as Python's own ints: numpy's scalars would cost as much as a read."""
+        table = self.table
+        sums = repeat(0) if table.sums is None else table.sums[chunks].tolist()
+        return zip(table.offsets[chunks].tolist(), table.sizes[chunks].tolist(), sums)
+
     def _gather(self, groups: np.ndarray, starts: np.ndarray, chunk: np.ndarray, local: np.ndarray,
                 order: np.ndarray | None, out: np.ndarray) -> None:
         first, last = int(groups[0]), int(groups[-1]) + 1
-        begin = starts[first:last + 1].tolist()
-        numbers = chunk[starts[first:last]].tolist()
+        edges = starts[first:last + 1].tolist()
+        numbers = chunk[starts[first:last]]
+        few = self.table.samples // 4 if self._blosc and self._native else 0
+        base = out.ctypes.data
         with self.source.lease() as fd:
-            for number, s, e in zip(numbers, begin[:-1], begin[1:]):
-                block = self._decoded(fd, number)
+            for number, place, s, e in zip(numbers.tolist(), self._places(numbers), edges[:-1], edges[1:]):
+                if e - s <= few and not self._may_keep:
+                    rows = range(s, e) if order is None else order[s:e].tolist()
+                    if self._decode_some(fd, number, place, local[s:e].tolist(), rows, base):
+                        continue
+                block = self._decoded(fd, number, place)
                 if order is None:
                     np.take(block, local[s:e], axis=0, out=out[s:e], mode="clip")
                 else:
                     out[order[s:e]] = block[local[s:e]]
 
+    def _decode_some(self, fd: int, chunk: int, place: _Place, local: Iterable[int], rows: Iterable[int], base: int
+                     ) -> bool:
+        """Decode single samples of a chunk to rows of the array at `base`, if its blocks allow it."""
+        stored, address = self._stored(fd, chunk, place)
+        row = self._row
+        try:
+            if not blosc.can_decode_part(stored, self._chunk_bytes, row):
+                return False
+            for sample, to in zip(local, rows):
+                blosc.decode_part(stored, address, sample * row, row, base + to * row)
+        except blosc.BloscError as error:
+            raise self._corrupt(chunk, error) from error
+        return True
+
     def _copy_pieces(self, pieces: np.ndarray, out: np.ndarray) -> None:
-        per, have, block = self.table.samples, -1, None
+        per, row, have, block = self.table.samples, self._row, -1, None
+        flat = out.reshape(-1).view(np.uint8)
+        base = flat.ctypes.data
         with self.source.lease() as fd:
-            for chunk, start, stop, to in pieces.tolist():
-                target = out[to:to + stop - start]
-                if stop - start == per and self._native and chunk != have and not self._may_keep:
-                    self._decode(fd, chunk, target.reshape(-1).view(np.uint8))
+            for (chunk, start, stop, to), place in zip(pieces.tolist(), self._places(pieces[:, 0])):
+                if stop - start == per and self._native:
+                    self._decode(fd, chunk, place, flat, base, to * row)
                     continue
                 if chunk != have or block is None:
-                    have, block = chunk, self._decoded(fd, chunk)
-                target[...] = block[start:stop]
+                    have, block = chunk, self._decode_scratch(fd, chunk, place)
+                out[to:to + stop - start] = block[start:stop]
 
     def _fill(self, chunks: np.ndarray) -> None:
         """Decode chunks into the array that keeps the whole field. Twice the same chunk writes the same bytes."""
         kept, have = self.cache.array(self.name, (self.samples, *self.shape), self.dtype, len(self.table))
         per = self.table.samples
+        flat = kept.reshape(-1).view(np.uint8)
+        base = flat.ctypes.data
         with self.source.lease() as fd:
-            for chunk in chunks.tolist():
-                target = kept[chunk * per:(chunk + 1) * per]
-                if len(target) == per and self._native:
-                    self._decode(fd, chunk, target.reshape(-1).view(np.uint8))
+            for chunk, place in zip(chunks.tolist(), self._places(chunks)):
+                if (chunk + 1) * per <= self.samples and self._native:
+                    self._decode(fd, chunk, place, flat, base, chunk * self._chunk_bytes)
                 else:
-                    target[...] = self._decode_scratch(fd, chunk)[:len(target)]
+                    target = kept[chunk * per:(chunk + 1) * per]
+                    target[...] = self._decode_scratch(fd, chunk, place)[:len(target)]
                 have[chunk] = True
 
     @property
     def _may_keep(self) -> bool:
         return self.cache.holds_chunks_of(self._chunk_bytes)
 
-    def _decoded(self, fd: int, chunk: int) -> np.ndarray:
+    def _decoded(self, fd: int, chunk: int, place: _Place) -> np.ndarray:
         """A chunk to read from at once: this thread's scratch, or one that the cache keeps."""
         if not self._may_keep:
-            return self._decode_scratch(fd, chunk)
+            return self._decode_scratch(fd, chunk, place)
         found = self.cache.get(self.name, chunk)
         if found is None:
             found = np.empty(self._chunk_shape, self.stored)
-            self._decode(fd, chunk, found.reshape(-1).view(np.uint8))
+            flat = found.reshape(-1).view(np.uint8)
+            self._decode(fd, chunk, place, flat, flat.ctypes.data, 0)
             self.cache.put(self.name, chunk, found)
         return found
 
-    def _decode_scratch(self, fd: int, chunk: int) -> np.ndarray:
-        have: np.ndarray | None = getattr(_local, "chunk", None)
-        if have is None or have.nbytes < self._chunk_bytes:
-            have = _local.chunk = np.empty(self._chunk_bytes, np.uint8)
-        flat = have[:self._chunk_bytes]
-        self._decode(fd, chunk, flat)
-        return flat.view(self.stored).reshape(self._chunk_shape)
+    def _decode_scratch(self, fd: int, chunk: int, place: _Place) -> np.ndarray:
+        array, _, address = _room.for_chunk(self._chunk_bytes)
+        self._decode(fd, chunk, place, array, address, 0)
+        return array[:self._chunk_bytes].view(self.stored).reshape(self._chunk_shape)
 
-    def _decode(self, fd: int, chunk: int, out: np.ndarray) -> None:
-        table = self.table
-        size, offset = int(table.sizes[chunk]), int(table.offsets[chunk])
-        direct = not self.filters and size == self._plain_bytes(chunk)
-        stored = out[:size] if direct else _buffer(size)
-        self.source.read_into(fd, offset, memoryview(stored))  # type: ignore[arg-type]
-        if self.verify and checksum(stored) != table.sums[chunk]:  # type: ignore[index]
+    def _decode(self, fd: int, chunk: int, place: _Place, flat: np.ndarray, base: int, at: int) -> None:
+        """Decode a whole chunk to byte `at` of `flat`, whose memory begins at `base`."""
+        size = place[1]
+        if not self.filters and size == self._plain_bytes(chunk):
+            target = flat.data[at:at + size]
+            self.source.read_into(fd, place[0], target)
+            self._check_sum(chunk, target, place[2])
+            return
+        stored, address = self._stored(fd, chunk, place)
+        try:
+            if self._blosc:
+                blosc.decode(stored, address, base + at, self._chunk_bytes)
+            else:
+                mask = 0 if self.table.masks is None else int(self.table.masks[chunk])
+                codecs.decode(codecs.masked(self.filters, mask), np.frombuffer(stored, np.uint8),
+                              flat[at:at + self._chunk_bytes])
+        except (blosc.BloscError, codecs.DecodeError) as error:
+            raise self._corrupt(chunk, error) from error
+
+    def _stored(self, fd: int, chunk: int, place: _Place) -> tuple[memoryview, int]:
+        """The stored bytes of a chunk in this thread's buffer, checked, and their address."""
+        _, view, address = _room.for_stored(place[1])
+        stored = view[:place[1]]
+        self.source.read_into(fd, place[0], stored)
+        self._check_sum(chunk, stored, place[2])
+        return stored, address
+
+    def _check_sum(self, chunk: int, stored: memoryview, expected: int) -> None:
+        if self.verify and checksum(stored) != expected:
             raise CorruptChunkError(f"{self._where(chunk)}: checksum differs; the file is damaged, run "
                                     f"'h5store verify {self.source.path}'")
-        if direct:
-            return
-        filters = self.filters if table.masks is None else codecs.masked(self.filters, int(table.masks[chunk]))
-        try:
-            codecs.decode(filters, stored, out)
-        except codecs.DecodeError as error:
-            raise CorruptChunkError(f"{self._where(chunk)}: {error}; the file is damaged or was not written by "
-                                    f"h5store, run 'h5store verify {self.source.path}'") from error
+
+    def _corrupt(self, chunk: int, error: Exception) -> CorruptChunkError:
+        return CorruptChunkError(f"{self._where(chunk)}: {error}; the file is damaged or was not written by h5store, "
+                                 f"run 'h5store verify {self.source.path}'")
 
     def _plain_bytes(self, chunk: int) -> int:
         """Bytes of a chunk stored without filters; only a dataset without chunks ends in a shorter piece."""
@@ -257,18 +324,3 @@ def _take(kept: np.ndarray, ids: np.ndarray, out: np.ndarray) -> None:
 def _copy_runs(kept: np.ndarray, lo: list[int], hi: list[int], place: list[int], out: np.ndarray) -> None:
     for a, b, to in zip(lo, hi, place):
         out[to:to + b - a] = kept[a:b]
-
-
-def stored_chunk(source: FileSource, table: ChunkTable, chunk: int, where: str) -> bytes:
-    """The stored bytes of a chunk, checked, not decoded.
-
-    Raises
-    ------
-    CorruptChunkError
-    """
-    stored = bytearray(int(table.sizes[chunk]))
-    with source.lease() as fd:
-        source.read_into(fd, int(table.offsets[chunk]), memoryview(stored))
-    if table.sums is not None and checksum(stored) != table.sums[chunk]:
-        raise CorruptChunkError(f"{where}: checksum differs; the file is damaged, run 'h5store verify {source.path}'")
-    return bytes(stored)
