@@ -67,6 +67,8 @@ class FieldView:
         return samples[(np.arange(ids.size).reshape(ids.shape), *rest)]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ValueError(f"{self._where}: is stored, so an array of it is always a copy; leave copy=False out")
         values = self._read(np.arange(len(self)))
         return values if dtype is None else values.astype(dtype, copy=False)
 
@@ -81,13 +83,20 @@ class FieldView:
 def _expanded(key: Any, ndim: int) -> tuple[Any, ...]:
     """An index as a tuple whose first member is the sample axis."""
     parts = key if isinstance(key, tuple) else (key,)
-    dots = [i for i, part in enumerate(parts) if part is Ellipsis]
-    if dots:
-        at = dots[0]
-        given = sum(part is not None and part is not Ellipsis for part in parts)
-        parts = (*parts[:at], *[slice(None)] * (ndim - given), *parts[at + 1:])
+    if parts and parts[0] is Ellipsis:
+        if sum(_axes(part) for part in parts) < ndim:
+            return (slice(None), *parts)
+        # It stands for no axis. At the end it does too, and numpy still gives an array instead of a scalar.
+        parts = (*parts[1:], Ellipsis)
     if not parts:
-        parts = (slice(None),)
+        return (slice(None),)
     if parts[0] is None:
         raise SelectionError("a new axis before the samples is not supported; index first, then add it to the result")
-    return tuple(parts)
+    return parts
+
+
+def _axes(part: Any) -> int:
+    """Axes that one member of an index takes up."""
+    if part is None or part is Ellipsis:
+        return 0
+    return np.ndim(part) if isinstance(part, np.ndarray) and part.dtype.kind == "b" else 1
