@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -86,6 +87,16 @@ class Store:
     def runs(self, ranges: np.ndarray, out: Mapping[str, np.ndarray]) -> Pending:
         """Begin to read runs [lo, hi) of samples, shape (k, 2), one after the other into the arrays of `out`."""
         return Pending([self._fields[name].runs(ranges, array, self.threads) for name, array in out.items()])
+
+    def uncached(self) -> Store:
+        """The same open file, of which nothing is kept that was decoded: for one pass over more than memory holds."""
+        same = copy.copy(self)
+        same.cache = SampleCache(0, {})
+        same._fields = {name: copy.copy(field) for name, field in self._fields.items()}
+        for field in same._fields.values():
+            if isinstance(field, ChunkedField):
+                field.cache = same.cache
+        return same
 
     def close(self) -> None:
         """Let go of the file and of what is cached. The store opens them again when it is read."""
