@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from h5store.errors import FieldNotFound, SchemaError, nearest
+from h5store.errors import FieldNotFound, FormatError, SchemaError, nearest
 
 #: A dataset of HDF5 has at most 32 axes (H5S_MAX_RANK), one of which is the sample axis.
 MAX_AXES = 31
@@ -91,11 +92,18 @@ class Field:
                                "shape": list(self.shape)}
         if self.text:
             out["classes"] = list(self.classes or ())
+        elif self.dtype.char in "gG":
+            out["mantissa"] = int(np.finfo(self.dtype).nmant)
         return out
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Field:
         text = "classes" in data
+        # One name, three formats: x86 has 63 bits of mantissa, ARM 112, POWER 105.
+        if data.get("mantissa", np.finfo(np.longdouble).nmant) != np.finfo(np.longdouble).nmant:
+            raise FormatError(f"field {data['name']!r}: its longdouble has {data['mantissa']} bits of mantissa, this "
+                              f"machine's {np.finfo(np.longdouble).nmant}; read it where it was written, and pack it "
+                              "there as float64")
         return cls(data["name"], data["role"], CODE_DTYPE if text else np.dtype(data["dtype"]),
                    tuple(data["shape"]), tuple(data["classes"]) if text else None, text)
 
@@ -125,6 +133,7 @@ class Schema:
         if not seen:
             raise SchemaError("a store needs at least one field; give features=, labels= or another role")
         object.__setattr__(self, "_by_name", {f.name: f for f in self.fields})
+        object.__setattr__(self, "_by_roles", {})
 
     def __iter__(self) -> Iterator[Field]:
         return iter(self.fields)
@@ -133,7 +142,10 @@ class Schema:
         return len(self.fields)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._by_name  # type: ignore[attr-defined]
+        try:
+            return name in self._by_name  # type: ignore[attr-defined]
+        except TypeError:  # a slice or a list: somebody indexes a reader as if it were a field
+            return False
 
     def __getitem__(self, name: str) -> Field:
         try:
@@ -147,8 +159,11 @@ class Schema:
 
     def of(self, *roles: Role | str) -> tuple[Field, ...]:
         """Fields of these roles, in the order of the schema."""
-        wanted = {Role(r) for r in roles}
-        return tuple(f for f in self.fields if f.role in wanted)
+        found: tuple[Field, ...] | None = self._by_roles.get(roles)  # type: ignore[attr-defined]
+        if found is None:  # asked for with every batch
+            wanted = {Role(r) for r in roles}
+            found = self._by_roles[roles] = tuple(f for f in self.fields if f.role in wanted)  # type: ignore[attr-defined]
+        return found
 
     def with_classes(self, classes: Mapping[str, tuple[str, ...]]) -> Schema:
         return Schema(tuple(replace(f, classes=classes.get(f.name, f.classes)) for f in self.fields))
@@ -221,7 +236,8 @@ def checked_dtype(name: str, dtype: Any) -> np.dtype:
     except TypeError as error:
         raise SchemaError(f"field {name!r}: {dtype!r} is not a dtype ({error})") from None
     if dt.kind in "biufc":
-        return dt.newbyteorder("<") if dt.itemsize > 1 else dt
+        # "=" where it is the same: numpy does not hand on a longdouble whose order is spelled out.
+        return dt.newbyteorder("=" if sys.byteorder == "little" else "<")
     advice = {
         "V": f"give each member as a field of its own, e.g. {{'{(dt.names or ('x',))[0]}': "
              f"X[{(dt.names or ('x',))[0]!r}]}}" if dt.names else "view it as a numeric dtype",

@@ -128,10 +128,9 @@ class ChunkedField:
     def gather(self, ids: np.ndarray, out: np.ndarray, threads: int) -> Tasks:
         """Samples `ids` (int64, in range, any order) into `out` (len(ids), *shape)."""
         chunk = ids // self.table.samples
-        if self.cache.whole(self.name):
-            kept, missing = self._kept(chunk)
-            finish = [lambda: _take(kept, ids, out)]
-            return Tasks(self._sliced(missing, self._fill, threads), finish)
+        if self.resident:
+            kept = self.kept
+            return Tasks(self._missing(chunk, threads), [lambda: _take(kept, ids, out)])
         order = None
         if len(ids) > 1 and (chunk[1:] < chunk[:-1]).any():
             order = np.argsort(chunk, kind="stable")
@@ -157,18 +156,37 @@ class ChunkedField:
         stop = np.minimum(hi[run], (chunk + 1) * per)
         to = place[run] + start - lo[run]
         pieces = np.stack([chunk, start - chunk * per, stop - chunk * per, to], axis=1)
-        if self.cache.whole(self.name):
-            kept, missing = self._kept(chunk)
+        if self.resident:
+            kept = self.kept
             finish = [lambda: _copy_runs(kept, lo.tolist(), hi.tolist(), place.tolist(), out)]
-            return Tasks(self._sliced(missing, self._fill, threads), finish)
+            return Tasks(self._missing(chunk, threads), finish)
         return Tasks(self._sliced(pieces, lambda part: self._copy_pieces(part, out), threads))
 
-    def _kept(self, chunk: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        kept, have = self.cache.array(self.name, (self.samples, *self.shape), self.dtype, len(self.table))
+    @property
+    def resident(self) -> bool:
+        """Whether the cache keeps this field as one array, filled chunk by chunk."""
+        return self.cache.whole(self.name)
+
+    @property
+    def kept(self) -> np.ndarray:
+        """That array, (samples, *shape)."""
+        return self._array()[0]
+
+    def warm(self, ids: np.ndarray, threads: int) -> Tasks:
+        """Bring samples of a resident field into its array."""
+        return Tasks(self._missing(ids // self.table.samples, threads))
+
+    def _array(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.cache.array(self.name, (self.samples, *self.shape), self.dtype, len(self.table))
+
+    def _missing(self, chunk: np.ndarray, threads: int) -> list[Callable[[], None]]:
+        """Tasks that decode those of these chunks that are not in the array yet."""
+        have = self._array()[1]
         if have.all():
-            return kept, chunk[:0]
-        wanted = np.unique(chunk)
-        return kept, wanted[~have[wanted]]
+            return []
+        wanted = np.zeros(len(have), bool)
+        wanted[chunk] = True
+        return self._sliced(np.flatnonzero(wanted & ~have), self._fill, threads)
 
     def _sliced(self, items: np.ndarray, work: Callable[[np.ndarray], None], threads: int
                 ) -> list[Callable[[], None]]:
@@ -233,7 +251,7 @@ class ChunkedField:
 
     def _fill(self, chunks: np.ndarray) -> None:
         """Decode chunks into the array that keeps the whole field. Twice the same chunk writes the same bytes."""
-        kept, have = self.cache.array(self.name, (self.samples, *self.shape), self.dtype, len(self.table))
+        kept, have = self._array()
         per = self.table.samples
         flat = kept.reshape(-1).view(np.uint8)
         base = flat.ctypes.data

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import os
 from collections.abc import Mapping, Sequence
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from h5store.errors import StaleStoreError
 from h5store.schema import Schema
 from h5store.storage import handles, pool
 from h5store.storage.cache import SampleCache, parse_bytes
@@ -16,10 +18,12 @@ from h5store.storage.chunks import ChunkTable
 from h5store.storage.fetch import ChunkedField, FieldBytes, Pending
 from h5store.storage.handles import FileSource
 from h5store.storage.layout import Layout
-from h5store.storage.opening import open_store
+from h5store.storage.opening import StoreFile, open_store
 
 # Enough for most tables and label fields to be decoded once; small beside a training process.
 DEFAULT_CACHE = "256MiB"
+# Each is lost only to a store that is replaced within the milliseconds of opening it.
+_TRIES = 10
 
 
 class Store:
@@ -53,9 +57,8 @@ class Store:
         FileNotFoundError, FormatError, OptionError
         """
         budget, count = parse_bytes(cache or 0, "cache"), pool.thread_count(threads)
-        file = open_store(os.fspath(path))
+        file = _held(os.fsdecode(path))
         layout = file.layout
-        file.source.hold()
         kept = SampleCache(budget, {f.name: f.nbytes * layout.length for f in layout.schema})
         fields = {
             f.name: ChunkedField(f"{file.source.path}[{f.name!r}]", f.name, layout.length, f.dtype, f.shape,
@@ -72,9 +75,7 @@ class Store:
 
     def table(self, name: str) -> ChunkTable:
         """The chunk table of a field of a store of this library's own."""
-        field = self._fields[name]
-        assert isinstance(field, ChunkedField)
-        return field.table
+        return self._chunked(name).table
 
     def empty(self, names: Sequence[str], samples: int) -> dict[str, np.ndarray]:
         """An uninitialised array (samples, *shape) for each field."""
@@ -84,9 +85,44 @@ class Store:
         """Begin to read samples `ids` (int64, in range) into the arrays of `out`, by field name."""
         return Pending([self._fields[name].gather(ids, array, self.threads) for name, array in out.items()])
 
+    def resident(self, name: str) -> bool:
+        """Whether the cache keeps the field whole, so that `kept` and `warm` serve it."""
+        field = self._fields[name]
+        return isinstance(field, ChunkedField) and field.resident
+
+    def warm(self, ids: np.ndarray, names: Sequence[str]) -> Pending:
+        """Begin to bring samples of resident fields into memory."""
+        return Pending([self._chunked(name).warm(ids, self.threads) for name in names])
+
+    def kept(self, name: str) -> np.ndarray:
+        """The array (samples, *shape) of a resident field; only what `warm` has brought is valid."""
+        return self._chunked(name).kept
+
+    def _chunked(self, name: str) -> ChunkedField:
+        field = self._fields[name]
+        assert isinstance(field, ChunkedField)
+        return field
+
     def runs(self, ranges: np.ndarray, out: Mapping[str, np.ndarray]) -> Pending:
         """Begin to read runs [lo, hi) of samples, shape (k, 2), one after the other into the arrays of `out`."""
         return Pending([self._fields[name].runs(ranges, array, self.threads) for name, array in out.items()])
+
+    def renew(self) -> None:
+        """Go on with the file that is at the path now: the same samples, after a note was added.
+
+        Raises
+        ------
+        StaleStoreError
+            It holds other samples.
+        """
+        fresh = _held(self.path)
+        if fresh.seal != self.fingerprint:
+            raise StaleStoreError(f"{self.path}: another store is at this path now; make a new Reader")
+        handles.drop(self.source)
+        for field in self._fields.values():
+            assert isinstance(field, ChunkedField)
+            field.source = fresh.source  # the seal is over the chunk table too: every chunk lies where it lay
+        self.source = fresh.source
 
     def uncached(self) -> Store:
         """The same open file, of which nothing is kept that was decoded: for one pass over more than memory holds."""
@@ -102,3 +138,15 @@ class Store:
         """Let go of the file and of what is cached. The store opens them again when it is read."""
         handles.drop(self.source)
         self.cache.clear()
+
+
+def _held(path: str) -> StoreFile:
+    """An open store and a handle on the same file, also while writers put one store after the other at its path."""
+    for _ in range(_TRIES - 1):
+        file = open_store(path)
+        with contextlib.suppress(StaleStoreError):
+            file.source.hold()
+            return file
+    file = open_store(path)
+    file.source.hold()
+    return file
