@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from h5store.errors import FieldNotFound, SchemaError, StaleStoreError, nearest
+from h5store.choosing import Choosing
+from h5store.errors import FieldNotFound, SchemaError, SelectionError, StaleStoreError, nearest
+from h5store.feeding import Feeding
 from h5store.fieldview import FieldView
-from h5store.loader import DEFAULT_WINDOW, Loader
 from h5store.sampling.select import as_ids
-from h5store.sampling.split import split_ids
 from h5store.schema import Field, Role, Schema
 from h5store.storage.store import DEFAULT_CACHE, Store
 
-if TYPE_CHECKING:
-    from keras.utils import PyDataset
 
-
-class Reader:
+class Reader(Choosing, Feeding):
     """Read a store. A view of some of its samples is a `Reader` too.
 
     Parameters
@@ -183,7 +180,7 @@ class Reader:
     def _flat(self, ids: Any, where: str) -> np.ndarray:
         found = self._absolute(ids, where)
         if found.ndim != 1:
-            raise SchemaError(f"{where}: ids have shape {found.shape}, expected one axis: (n,)")
+            raise SelectionError(f"{self.path}: {where}: ids have shape {found.shape}, expected one axis: (n,)")
         return found
 
     def _texts(self, field: Field, codes: np.ndarray) -> np.ndarray:
@@ -221,6 +218,9 @@ class Reader:
         if not self.schema.of(Role.FEATURES, Role.AUX):
             raise SchemaError(f"{self.path}: no features and no aux field, so there is nothing to feed a model; use "
                               f"take(); {nearest('', self.schema.names)}")
+        if self.schema.of(Role.WEIGHTS) and not self.schema.of(Role.LABELS):
+            raise SchemaError(f"{self.path}: weights without labels: a batch is (inputs, labels, weights); give the "
+                              "labels a role, or weights the role meta")
         return tuple(f for role in (Role.FEATURES, Role.AUX, Role.LABELS, Role.WEIGHTS) for f in self.schema.of(role))
 
     def pack_batch(self, values: Mapping[str, np.ndarray]) -> tuple[Any, ...]:
@@ -231,101 +231,7 @@ class Reader:
             arrays = {f.name: values[f.name].astype(np.int64) if f.text else values[f.name] for f in fields}
             if arrays:
                 members.append(arrays if len(arrays) > 1 else next(iter(arrays.values())))
-        if self.schema.of(Role.WEIGHTS) and not self.schema.of(Role.LABELS):
-            raise SchemaError(f"{self.path}: weights without labels: a batch is (inputs, labels, weights); give the "
-                              "labels a role, or weights the role meta")
         return tuple(members)
-
-    # ---- choosing samples
-
-    def select(self, ids: Any) -> Reader:
-        """A view of some samples, in the order of `ids`. Nothing is copied.
-
-        Parameters
-        ----------
-        ids : as for `take`
-
-        Raises
-        ------
-        SelectionError
-        """
-        view = type(self).__new__(type(self))
-        view._set(self._store, self._flat(ids, "select"), self._options, self._roles)
-        return view
-
-    def split(self, parts: Mapping[str, float] | Mapping[str, int], *, by: Any = None, groups: Any = None,
-              seed: int = 0) -> dict[str, Reader]:
-        """Divide the samples at random into named views.
-
-        Parameters
-        ----------
-        parts : mapping of str to float or int
-            Shares that sum to at most 1, or numbers of samples.
-        by : str or array_like of shape (len(self),), optional
-            A field, or one value a sample: each class is divided in the same shares.
-        groups : str or array_like of shape (len(self),), optional
-            Samples of one group stay in one part.
-        seed : int
-
-        Returns
-        -------
-        dict of str to Reader
-            Samples of each part in the order of the file.
-
-        Raises
-        ------
-        SplitError, FieldNotFound
-        """
-        made = split_ids(len(self), parts, by=self._values_of(by), groups=self._values_of(groups), seed=seed)
-        return {name: self.select(ids) for name, ids in made.items()}
-
-    def _values_of(self, by: Any) -> np.ndarray | None:
-        """One value a sample, of a field by name or as given; rows of a vector field count as one value."""
-        if by is None:
-            return None
-        if not isinstance(by, str):
-            return np.asarray(by)
-        field = self._field(by)
-        values = self._read([field.name], self.ids)[field.name]
-        if values.ndim == 1:
-            return self._texts(field, values) if field.text else values
-        return np.unique(values.reshape(len(values), -1), axis=0, return_inverse=True)[1].reshape(-1)
-
-    # ---- feeding
-
-    def loader(self, *, batch_size: int, shuffle: bool | str = True, seed: int | None = None, rank: int = 0,
-               world_size: int = 1, drop_last: bool = False, window: Any = DEFAULT_WINDOW) -> Loader:
-        """Batches of whole epochs, read ahead in threads. See `h5store.loader.Loader`."""
-        return Loader(self, batch_size=batch_size, shuffle=shuffle, seed=seed, rank=rank, world_size=world_size,
-                      drop_last=drop_last, window=window)
-
-    def to_keras(self, *, batch_size: int, shuffle: bool | str = True, seed: int | None = None, drop_last: bool = False,
-                 transform: Callable[..., Any] | None = None) -> PyDataset:
-        """A ``keras.utils.PyDataset`` for `fit`, `evaluate` and `predict`.
-
-        Parameters
-        ----------
-        batch_size : int
-        shuffle : True, "full" or False
-            As for `loader`. False for `evaluate` and `predict`, whose results come in the order of the file.
-        seed : int, optional
-            Same seed, same batches, whatever `fit` is told to shuffle and whatever the global `random` holds.
-        drop_last : bool
-        transform : callable, optional
-            Applied to each batch: with its members, ``transform(inputs, labels)``, or, if it takes one
-            argument, with the whole tuple. Returns a batch.
-
-        Raises
-        ------
-        MissingExtraError
-            Keras is not installed.
-        SchemaError
-            There is nothing to feed: no samples, or no input field.
-        """
-        from h5store.adapters.keras import keras_batches
-
-        return keras_batches(self.loader(batch_size=batch_size, shuffle=shuffle, seed=seed, drop_last=drop_last),
-                             transform)
 
     # ---- living
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from h5store.errors import CorruptChunkError
 from h5store.schema import Field
+from h5store.storage import notes
 from h5store.storage.layout import dataset_path
 from h5store.storage.store import Store
 
@@ -81,7 +82,7 @@ def verify(path: str | os.PathLike[str], *, threads: int | None = None) -> Repor
         The file cannot be opened as a store at all.
     """
     store = Store.open(path, cache=0, threads=threads)
-    problems = list(_index_problems(store))
+    problems = [*_index_problems(store), *notes.problems(store.path)]
     nonfinite = {}
     for f in store.schema:
         values, samples = 0, list[int]()
