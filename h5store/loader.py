@@ -167,11 +167,11 @@ class Loader:
             raise SchemaError(f"{self.reader.path}: no batches: {len(self.reader)} samples in batches of "
                               f"{plan.batch_size}{' with drop_last=True' if plan.drop_last else ''}")
         pool = _Ahead(self, plan.windows(epoch, start), self._buffers)
-        return self._serve(plan, pool, start)
+        return self._serve(plan, pool, start, os.getpid())
 
-    def _serve(self, plan: EpochPlan, pool: _Ahead, start: int) -> Iterator[tuple[Any, ...]]:
-        pid = os.getpid()
+    def _serve(self, plan: EpochPlan, pool: _Ahead, start: int, pid: int) -> Iterator[tuple[Any, ...]]:
         try:
+            _same_process(pid)
             for first in range(start, len(plan), self._slab):
                 bounds = [plan.bounds(step) for step in range(first, min(first + self._slab, len(plan)))]
                 base, end = bounds[0][0], bounds[-1][1]
@@ -179,8 +179,7 @@ class Loader:
                 pool.fill(base, end, out)
                 for lo, hi in bounds:
                     yield self.reader.pack_batch({name: array[lo - base:hi - base] for name, array in out.items()})
-                    if os.getpid() != pid:
-                        raise RuntimeError("a loader's iterator does not survive a fork; make a new one in the child")
+                    _same_process(pid)
         finally:
             if os.getpid() == pid:
                 pool.close()
@@ -236,12 +235,18 @@ class Loader:
         return {**self.__dict__, "_buffers": []}
 
 
+def _same_process(pid: int) -> None:
+    if os.getpid() != pid:
+        raise RuntimeError("a loader's iterator does not survive a fork; make a new one in the child")
+
+
 class _Ready(NamedTuple):
     """A window, its samples' ids in the order of the epoch where they are needed, and its decoded samples."""
 
     window: Window
     ids: np.ndarray | None
     buffer: dict[str, np.ndarray]
+    kept: dict[str, np.ndarray]  # of whole fields, by sample id
 
 
 class _Ahead:
@@ -268,12 +273,14 @@ class _Ahead:
         ids = None
         if self._kept or window.ranges is None or self._ids is not None:
             ids = window.ids if self._ids is None else self._ids[window.ids]
-        ready = _Ready(window, ids, self._buffers.pop())
+        ready = _Ready(window, ids, self._buffers.pop(), {})
         pending: list[Pending] = []
         self._next = ready, pending
         if self._kept:
             assert ids is not None
-            pending.append(self._store.warm(ids, self._kept))
+            read, arrays = self._store.warm(ids, self._kept)
+            pending.append(read)
+            ready.kept.update(arrays)
         if self._pooled:
             pending.append(self._read(window, ids, ready.buffer))
 
@@ -311,7 +318,7 @@ class _Ahead:
         part = slice(first, first + len(target))
         if name in self._kept:
             assert ready.ids is not None
-            np.take(self._store.kept(name), ready.ids[part], axis=0, out=target, mode="clip")
+            np.take(ready.kept[name], ready.ids[part], axis=0, out=target, mode="clip")
         elif ready.window.order is None:
             target[...] = ready.buffer[name][part]
         else:

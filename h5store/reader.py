@@ -258,6 +258,7 @@ class Reader(Choosing, Feeding):
 
             store = open_foreign(state["path"], state["roles"], **state["options"])
         if store.fingerprint != state["fingerprint"]:
+            store.close()
             raise StaleStoreError(f"{store.path}: another store is at this path since this reader was pickled; make a "
                                   "new Reader")
         self._set(store, state["ids"], state["options"], state["roles"])

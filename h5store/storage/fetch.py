@@ -129,8 +129,8 @@ class ChunkedField:
         """Samples `ids` (int64, in range, any order) into `out` (len(ids), *shape)."""
         chunk = ids // self.table.samples
         if self.resident:
-            kept = self.kept
-            return Tasks(self._missing(chunk, threads), [lambda: _take(kept, ids, out)])
+            array, filled = self._kept()
+            return Tasks(self._missing(array, filled, chunk, threads), [lambda: _take(array, ids, out)])
         order = None
         if len(ids) > 1 and (chunk[1:] < chunk[:-1]).any():
             order = np.argsort(chunk, kind="stable")
@@ -157,9 +157,9 @@ class ChunkedField:
         to = place[run] + start - lo[run]
         pieces = np.stack([chunk, start - chunk * per, stop - chunk * per, to], axis=1)
         if self.resident:
-            kept = self.kept
-            finish = [lambda: _copy_runs(kept, lo.tolist(), hi.tolist(), place.tolist(), out)]
-            return Tasks(self._missing(chunk, threads), finish)
+            array, filled = self._kept()
+            finish = [lambda: _copy_runs(array, lo.tolist(), hi.tolist(), place.tolist(), out)]
+            return Tasks(self._missing(array, filled, chunk, threads), finish)
         return Tasks(self._sliced(pieces, lambda part: self._copy_pieces(part, out), threads))
 
     @property
@@ -167,26 +167,23 @@ class ChunkedField:
         """Whether the cache keeps this field as one array, filled chunk by chunk."""
         return self.cache.whole(self.name)
 
-    @property
-    def kept(self) -> np.ndarray:
-        """That array, (samples, *shape)."""
-        return self._array()[0]
+    def warm(self, ids: np.ndarray, threads: int) -> tuple[Tasks, np.ndarray]:
+        """Bring samples of a resident field into its array, (samples, *shape), which is given too."""
+        array, filled = self._kept()
+        return Tasks(self._missing(array, filled, ids // self.table.samples, threads)), array
 
-    def warm(self, ids: np.ndarray, threads: int) -> Tasks:
-        """Bring samples of a resident field into its array."""
-        return Tasks(self._missing(ids // self.table.samples, threads))
-
-    def _array(self) -> tuple[np.ndarray, np.ndarray]:
+    def _kept(self) -> tuple[np.ndarray, np.ndarray]:
+        # A read asks once: another thread may empty the cache at any time, and then this pair is the read's own.
         return self.cache.array(self.name, (self.samples, *self.shape), self.dtype, len(self.table))
 
-    def _missing(self, chunk: np.ndarray, threads: int) -> list[Callable[[], None]]:
+    def _missing(self, array: np.ndarray, filled: np.ndarray, chunk: np.ndarray, threads: int
+                 ) -> list[Callable[[], None]]:
         """Tasks that decode those of these chunks that are not in the array yet."""
-        have = self._array()[1]
-        if have.all():
+        if filled.all():
             return []
-        wanted = np.zeros(len(have), bool)
+        wanted = np.zeros(len(filled), bool)
         wanted[chunk] = True
-        return self._sliced(np.flatnonzero(wanted & ~have), self._fill, threads)
+        return self._sliced(np.flatnonzero(wanted & ~filled), lambda part: self._fill(array, filled, part), threads)
 
     def _sliced(self, items: np.ndarray, work: Callable[[np.ndarray], None], threads: int
                 ) -> list[Callable[[], None]]:
@@ -249,9 +246,8 @@ class ChunkedField:
                     have, block = chunk, self._decode_scratch(fd, chunk, place)
                 out[to:to + stop - start] = block[start:stop]
 
-    def _fill(self, chunks: np.ndarray) -> None:
+    def _fill(self, kept: np.ndarray, filled: np.ndarray, chunks: np.ndarray) -> None:
         """Decode chunks into the array that keeps the whole field. Twice the same chunk writes the same bytes."""
-        kept, have = self._array()
         per = self.table.samples
         flat = kept.reshape(-1).view(np.uint8)
         base = flat.ctypes.data
@@ -262,7 +258,7 @@ class ChunkedField:
                 else:
                     target = kept[chunk * per:(chunk + 1) * per]
                     target[...] = self._decode_scratch(fd, chunk, place)[:len(target)]
-                have[chunk] = True
+                filled[chunk] = True
 
     @property
     def _may_keep(self) -> bool:

@@ -90,13 +90,13 @@ class Store:
         field = self._fields[name]
         return isinstance(field, ChunkedField) and field.resident
 
-    def warm(self, ids: np.ndarray, names: Sequence[str]) -> Pending:
-        """Begin to bring samples of resident fields into memory."""
-        return Pending([self._chunked(name).warm(ids, self.threads) for name in names])
+    def warm(self, ids: np.ndarray, names: Sequence[str]) -> tuple[Pending, dict[str, np.ndarray]]:
+        """Begin to bring samples of resident fields into memory, and the arrays (length, *shape) that will hold them.
 
-    def kept(self, name: str) -> np.ndarray:
-        """The array (samples, *shape) of a resident field; only what `warm` has brought is valid."""
-        return self._chunked(name).kept
+        Only those samples are valid there, once the read has its result.
+        """
+        warmed = {name: self._chunked(name).warm(ids, self.threads) for name in names}
+        return Pending([tasks for tasks, _ in warmed.values()]), {n: array for n, (_, array) in warmed.items()}
 
     def _chunked(self, name: str) -> ChunkedField:
         field = self._fields[name]
