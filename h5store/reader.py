@@ -58,7 +58,7 @@ class Reader(Choosing, Feeding):
     @classmethod
     def from_hdf5(cls, path: str | os.PathLike[str], *, features: Any = None, aux: Any = None, labels: Any = None,
                   weights: Any = None, meta: Any = None, cache: Any = DEFAULT_CACHE,
-                  threads: int | None = None) -> Reader:
+                  threads: int | None = None, trust_plugins: bool = False) -> Reader:
         """Read an HDF5 file that something else wrote. Nothing is copied.
 
         Parameters
@@ -67,6 +67,9 @@ class Reader(Choosing, Feeding):
             Paths of datasets inside the file, whose first axis is the samples; a mapping gives the fields names.
         cache, threads
             As for `Reader`.
+        trust_plugins : bool
+            Let libhdf5 load filters from the folders that HDF5_PLUGIN_PATH names, for a file that needs one which
+            hdf5plugin does not have.
 
         Raises
         ------
@@ -81,7 +84,7 @@ class Reader(Choosing, Feeding):
         from h5store.storage.foreign import open_foreign
 
         roles = {"features": features, "aux": aux, "labels": labels, "weights": weights, "meta": meta}
-        options = {"cache": cache, "threads": threads}
+        options = {"cache": cache, "threads": threads, "trust_plugins": trust_plugins}
         reader = cls.__new__(cls)
         reader._set(open_foreign(path, roles, **options), None, options, roles)
         return reader

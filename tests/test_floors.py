@@ -32,8 +32,8 @@ DOORS = {"reader": ("explore",), "feeding": ("adapters",)}
 # Sampling is arithmetic: beside numpy it knows only what a field is and how to complain.
 NARROW = {"sampling": ("errors", "schema", "sampling")}
 # Rooms that may talk to HDF5.
-H5PY_ROOMS = ("storage/layout.py", "storage/opening.py", "storage/foreign.py", "storage/notes.py", "sources/hdf5.py",
-              "verify.py")
+H5PY_ROOMS = ("storage/layout.py", "storage/opening.py", "storage/foreign.py", "storage/notes.py",
+              "storage/validate.py", "sources/hdf5.py", "verify.py")
 # Imported inside their door only, and by nobody at import.
 EXTRAS = {
     "tensorflow", "keras", "torch", "jax", "grain",

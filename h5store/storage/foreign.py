@@ -5,6 +5,7 @@ The slow way is also the reference: what the fast way returns is what h5py retur
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import warnings
@@ -15,7 +16,7 @@ import h5py
 import numpy as np
 from h5py import h5d, h5t
 
-from h5store.errors import FieldNotFound, FormatError, SchemaError, SlowPathWarning, nearest
+from h5store.errors import FieldNotFound, FormatError, H5StoreError, SchemaError, SlowPathWarning, nearest
 from h5store.schema import CODE_DTYPE, Field, Schema, checked_dtype
 from h5store.storage import codecs, pool
 from h5store.storage.cache import SampleCache, parse_bytes
@@ -25,61 +26,79 @@ from h5store.storage.handles import FileSource
 from h5store.storage.layout import PRIVATE
 from h5store.storage.opening import open_hdf5
 from h5store.storage.store import DEFAULT_CACHE, Store
+from h5store.storage.validate import check_foreign, plugins_off
 
 #: Samples that are read together from a dataset without chunks.
 _PIECE_BYTES = 128 * 1024
 _SCAN = 1 << 16
+#: Objects that are looked at for an error's list of names; soft links followed to one dataset.
+_MOST_LISTED, _MOST_HOPS = 1000, 16
 
 
 def open_foreign(path: str | os.PathLike[str], roles: Mapping[str, Any], *, cache: Any = DEFAULT_CACHE,
-                 threads: int | None = None) -> Store:
+                 threads: int | None = None, trust_plugins: bool = False) -> Store:
     """Open datasets of any HDF5 file as the fields of a store. Nothing is copied.
 
     Parameters
     ----------
     roles : mapping of role to str, list of str, or mapping of field name to dataset path
+    trust_plugins : bool
+        Let libhdf5 load filters from the folders that HDF5_PLUGIN_PATH names.
 
     Raises
     ------
     FileNotFoundError, FormatError, FieldNotFound, SchemaError
     """
     budget, count = parse_bytes(cache or 0, "cache"), pool.thread_count(threads)
-    file, source = open_hdf5(os.path.abspath(os.fspath(path)))
+    import hdf5plugin  # noqa: F401  its filters are the ones that are known; before the folders are shut
+
+    file, source = open_hdf5(os.path.abspath(os.fsdecode(path)))
+    try:
+        with file, contextlib.nullcontext() if trust_plugins else plugins_off():
+            found = _found(file, roles, source.path, trust_plugins)
+            return _store(found, source, budget, count)
+    except (H5StoreError, FileNotFoundError):
+        raise
+    except Exception as error:  # whatever libhdf5 makes of damaged metadata
+        told = f"{type(error).__name__}: {error}"
+        raise FormatError(f"{source.path}: damaged ({told}); restore it from a copy") from error
+
+
+def _store(found: Mapping[str, tuple[str, h5py.Dataset]], source: FileSource, budget: int, threads: int) -> Store:
+    length = len(next(iter(found.values()))[1])
+    codes = {name: _text_codes(dataset, source.path) for name, (_, dataset) in found.items()}
+    schema = Schema(tuple(_field(name, role, dataset, codes[name]) for name, (role, dataset) in found.items()))
+    kept = SampleCache(budget, {f.name: f.nbytes * length for f in schema if not f.text})
     fields: dict[str, FieldBytes] = {}
     reasons = {}
-    with file:
-        found = _found(file, roles, source.path)
-        length = len(next(iter(found.values()))[1])
-        codes = {name: _text_codes(dataset, source.path) for name, (_, dataset) in found.items()}
-        schema = Schema(tuple(_field(name, role, dataset, codes[name]) for name, (role, dataset) in found.items()))
-        kept = SampleCache(budget, {f.name: f.nbytes * length for f in schema if not f.text})
-        for field in schema:
-            dataset, text = found[field.name][1], codes[field.name]
-            opened = _TextField(field, text[1]) if text is not None else _fast(field, dataset, source, kept)
-            if isinstance(opened, str):
-                reasons[dataset.name] = opened
-                fields[field.name] = SlowField(field, dataset.name, dataset.chunks, source)
-            else:
-                fields[field.name] = opened
+    for field in schema:
+        dataset, text = found[field.name][1], codes[field.name]
+        opened = _TextField(field, text[1]) if text is not None else _fast(field, dataset, source, kept)
+        if isinstance(opened, str):
+            reasons[dataset.name] = opened
+            fields[field.name] = SlowField(field, dataset.name, dataset.chunks, source)
+        else:
+            fields[field.name] = opened
     if reasons:
         told = "; ".join(f"{name!r}: {reason}" for name, reason in list(reasons.items())[:5])
         warnings.warn(f"{source.path}: read through libhdf5, one thread at a time: {told}. To read at full speed, pack "
-                      "it once with h5store.pack", SlowPathWarning, stacklevel=3)
+                      "it once with h5store.pack", SlowPathWarning, stacklevel=4)
     source.hold()
     blocks = [f.table.samples for f in fields.values() if isinstance(f, ChunkedField)]
     largest = max(schema, key=lambda f: f.nbytes)
     block = max(blocks, default=max(1, _PIECE_BYTES // max(1, largest.nbytes)))
     mark = f"{source.identity.size}-{os.stat(source.path).st_mtime_ns}"
-    return Store(source, schema, length, block, mark, fields, kept, count)
+    return Store(source, schema, length, block, mark, fields, kept, threads)
 
 
-def _found(file: h5py.File, roles: Mapping[str, Any], path: str) -> dict[str, tuple[str, h5py.Dataset]]:
+def _found(file: h5py.File, roles: Mapping[str, Any], path: str, trust_plugins: bool
+           ) -> dict[str, tuple[str, h5py.Dataset]]:
     """Field name -> (role, dataset), all of one length."""
     found: dict[str, tuple[str, h5py.Dataset]] = {}
     for role, name, where in _wanted(roles):
         if name in found:
             raise SchemaError(f"{path}: two fields are named {name!r}; give names: {role}={{'name': 'path'}}")
-        found[name] = role, _dataset(file, where, path)
+        found[name] = role, _dataset(file, where, path, trust_plugins)
     if not found:
         raise SchemaError(f"{path}: no dataset named; give features=, labels= or another role; "
                           f"{nearest('', _datasets(file), 'datasets')}")
@@ -103,33 +122,46 @@ def _wanted(roles: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def _datasets(file: h5py.File) -> list[str]:
+    """Paths of datasets, for an error; not all of a file that has very many. A stranger's groups may go in circles."""
     names: list[str] = []
-
-    def visit(name: str, item: Any) -> bool | None:
-        if isinstance(item, h5py.Dataset) and not name.startswith(PRIVATE):
-            names.append(name)
-        return True if len(names) >= 1000 else None
-
-    file.visititems(visit)
+    seen, todo = 0, [file["/"]]
+    for group in todo:
+        for name in list(group)[:_MOST_LISTED]:
+            seen += 1
+            if seen > _MOST_LISTED:
+                return names
+            if isinstance(group.get(name, getlink=True), h5py.HardLink) and name != PRIVATE:
+                item = group[name]
+                if isinstance(item, h5py.Dataset):
+                    names.append(item.name.lstrip("/"))
+                elif isinstance(item, h5py.Group):
+                    todo.append(item)
     return names
 
 
-def _dataset(file: h5py.File, where: str, path: str) -> h5py.Dataset:
+def _dataset(file: h5py.File, where: str, path: str, trust_plugins: bool) -> h5py.Dataset:
     """A dataset of this very file: no link or storage elsewhere is followed."""
-    parts, at = [p for p in where.split("/") if p], file
-    for part in parts:
+    parts, at, hops = [p for p in where.split("/") if p], file["/"], 0
+    while parts:
+        part = parts.pop(0)
         link = at.get(part, getlink=True) if isinstance(at, h5py.Group) else None
         if isinstance(link, h5py.ExternalLink):
             raise FormatError(f"{path}: {where!r} is a link to another file, {link.filename!r}, which is not followed; "
                               "open that file instead")
-        if link is None or part not in at:
+        if isinstance(link, h5py.SoftLink):
+            # Followed by hand: on its way libhdf5 would follow an external link, too.
+            hops += 1
+            if hops > _MOST_HOPS:
+                raise FormatError(f"{path}: the links of {where!r} go in a circle; name the dataset itself")
+            parts = [p for p in link.path.split("/") if p] + parts
+            at = file["/"] if link.path.startswith("/") else at
+        elif link is None:
             raise FieldNotFound(f"{path}: no dataset {where!r}; {nearest(where, _datasets(file), 'datasets')}")
-        at = at[part]
+        else:
+            at = at[part]
     if not isinstance(at, h5py.Dataset):
         raise FieldNotFound(f"{path}: {where!r} is a group; {nearest(where, _datasets(file), 'datasets')}")
-    if at.is_virtual or at.external:
-        raise FormatError(f"{path}: {where!r} keeps its data in other files, which are not opened; copy it into one "
-                          "file first, e.g. with h5repack")
+    check_foreign(path, where, at, trust_plugins)
     if at.shape is None or at.ndim == 0:
         raise SchemaError(f"{path}: {where!r} is a scalar, expected samples along the first axis")
     return at
@@ -191,6 +223,8 @@ def _fast(field: Field, dataset: h5py.Dataset, source: FileSource, cache: Sample
 def _indexed(dataset: h5py.Dataset) -> ChunkTable | None:
     samples = dataset.chunks[0]
     count = -(-len(dataset) // samples)
+    if dataset.id.get_num_chunks() != count:  # before making room for as many as a stranger says
+        return None
     offsets, sizes = np.zeros(count, "<u8"), np.zeros(count, "<u8")
     masks = np.zeros(count, "<u4")
 

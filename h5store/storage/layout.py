@@ -23,7 +23,6 @@ from h5store.storage.chunks import checksum
 from h5store.storage.codecs import Codec, Filters
 
 FORMAT = 1
-SIGNATURE = b"\x89HDF\r\n\x1a\n"
 #: The group of what only h5store reads. Field datasets lie in one group a role.
 PRIVATE = "_h5store"
 
