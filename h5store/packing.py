@@ -11,7 +11,7 @@ from h5store.sources.base import Source, as_source
 from h5store.sources.block import Block
 from h5store.storage.journal import Journal
 from h5store.storage.layout import DEFAULT_CHUNK
-from h5store.storage.opening import journal_path
+from h5store.storage.opening import journal_path, store_path
 from h5store.writer import Writer
 
 
@@ -43,13 +43,13 @@ def pack(path: str | os.PathLike[str], source: Any = None, *, features: Any = No
     StoreExistsError, StoreLockedError, SchemaError, SourceError, OptionError, OSError
         Before anything is made at `path`, or with all committed samples kept for ``resume=True``.
     """
-    path = os.path.abspath(os.fspath(path))
+    path = store_path(path)
     taken = as_source(source, {"features": features, "aux": aux, "labels": labels, "weights": weights, "meta": meta})
     anew = not (resume or overwrite or append) and _abandoned(path)
     with Writer(path, resume=resume, overwrite=overwrite or anew, append=append, codec=codec, chunk=chunk,
                 threads=threads, schema=taken.schema) as writer:
         writer.origin = "pack"
-        _fill(writer, taken, len(writer) - (writer.base_length if append else 0), progress)
+        _fill(writer, taken, len(writer) - writer.base_length, progress)
 
 
 def _abandoned(path: str) -> bool:
@@ -57,7 +57,7 @@ def _abandoned(path: str) -> bool:
     journal = journal_path(path)
     if os.path.exists(path) or not os.path.exists(journal):
         return False
-    opened = Journal.open(journal)
+    opened = Journal.open(journal, look=True)
     if opened is None:
         return True
     opened.close()

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import time
-from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
-import numpy as np
-
-from h5store.errors import JournalError, OptionError, SchemaError, StoreExistsError
-from h5store.schema import Field, Schema
+from h5store.errors import JournalError, OptionError, SchemaError, StoreExistsError, StoreLockedError
+from h5store.schema import Schema
 from h5store.sources.block import Block
 from h5store.sources.text import Vocabulary
-from h5store.storage import opening
 from h5store.storage.codecs import Codec
-from h5store.storage.fetch import stored_chunk
-from h5store.storage.journal import FieldLog, Journal
-from h5store.storage.layout import DEFAULT_CHUNK, Layout, fsync, parse_chunk, write_file
+from h5store.storage.journal import Journal
+from h5store.storage.layout import DEFAULT_CHUNK, FORMAT, Layout, parse_chunk
 from h5store.storage.lock import WriterLock
-from h5store.storage.opening import StoreFile, journal_path
+from h5store.storage.notes import warn_left_out
+from h5store.storage.opening import journal_path, store_path
 from h5store.storage.pool import thread_count
-from h5store.storage.tail import Tail, decode_chunk, recoded
+from h5store.storage.sealing import Base, seal
+from h5store.storage.tail import Tail
 
 #: Samples are taken in from large arrays in pieces of this size, so that memory stays flat.
 _PIECE_BYTES = 8 << 20
@@ -40,6 +36,7 @@ class Writer:
     ----------
     path : str or path-like
         The store. Nothing is there until it is sealed; until then the samples are in ``path + ".journal"``.
+        A symbolic link stays one: what it points to is written.
     resume : bool
         Go on from a journal that an interrupted writer left, or from a finished store. ``len(writer)`` says
         how many samples are there already. Starts anew where there is nothing.
@@ -65,8 +62,8 @@ class Writer:
     Notes
     -----
     The same samples make the same file, byte for byte, however they were cut into appends, whatever was
-    interrupted and resumed. Not safe in threads: one thread appends. An exception inside the ``with`` block
-    seals nothing and keeps the journal.
+    interrupted and resumed. Not safe in threads: one thread appends. A forked child cannot write. An exception
+    inside the ``with`` block seals nothing and keeps the journal.
     """
 
     #: Who writes, kept in the journal: an unfinished `pack` may be begun anew, since it has its samples still.
@@ -76,20 +73,24 @@ class Writer:
                  append: bool = False, codec: Any = "lz4", chunk: Any = DEFAULT_CHUNK,
                  threads: int | None = None, schema: Schema | None = None) -> None:
         self._closed = True  # until the lock is ours, there is nothing to close
-        self.path = os.path.abspath(os.fspath(path))
+        self.path, self._pid = store_path(path), os.getpid()
         self._options = Codec.parse(codec), chunk
         parse_chunk(chunk)
         self._threads = thread_count(threads)
         if overwrite and append:
             raise OptionError(f"{self.path}: overwrite=True and append=True exclude each other; choose one")
         layout = Layout.plan(schema, *self._options) if schema is not None else None
+        if os.path.isdir(self.path):
+            raise StoreExistsError(f"{self.path}: a folder is here, expected the path of a file; write elsewhere")
         self._journal: Journal | None = None
-        self._base: StoreFile | None = None
+        self._base: Base | None = None
+        #: Samples of the store that is added to; 0 for a new one. Those after them come from this writer's source.
+        self.base_length = 0
         self._layout: Layout | None = None
         self._tails: dict[str, Tail] = {}
         self._vocabularies: dict[str, Vocabulary] = {}
         self._length = self._committed = 0
-        self._torn = False
+        self._torn = self._overdue = False
         self._lock = WriterLock(self.path)
         try:
             self._begin(resume, overwrite, append)
@@ -109,50 +110,57 @@ class Writer:
             if resume:
                 self._journal = Journal.open(journal)
             elif not overwrite:
+                anew = ("remove the journal to give them up" if os.path.exists(self.path)
+                        else "begin anew with overwrite=True")
                 raise StoreExistsError(
                     f"{self.path}: an unfinished store is here, its journal {journal} holds committed samples; go on "
-                    "from them with resume=True, or begin anew with overwrite=True")
+                    f"from them with {'append=True, ' if append else ''}resume=True, or {anew}")
             if self._journal is None:
-                os.unlink(journal)
+                Journal.discard(journal)
         if self._journal is not None:
             self._resume(self._journal)
         elif os.path.exists(self.path) and not overwrite:
             if not (append or resume):
                 raise StoreExistsError(f"{self.path}: a file is already here; replace it with overwrite=True, add to "
                                        "it with append=True, or write elsewhere")
-            self._set_base(opening.open_store(self.path))
+            self._set_base(Base(self.path))
+            self.base_length = self._committed if append else 0
 
     def _resume(self, journal: Journal) -> None:
         header = journal.header
+        if header["layout"]["format"] != FORMAT:
+            raise JournalError(f"{journal.path}: is of a store of format {header['layout']['format']}, this version of "
+                               f"h5store writes {FORMAT}; finish it with the version that began it")
         layout = Layout.from_json(header["layout"])
-        if header.get("base") is not None:
-            base = opening.open_store(self.path)
-            if base.seal != header["base"]:
-                if base.layout.length != journal.length or layout.schema.mismatch(base.layout.schema):
+        self.base_length = header["before"]
+        if header["base"] is not None:
+            base = Base(self.path)
+            self._set_base(base)
+            if base.file.seal != header["base"]:
+                if not base.made_from(journal):
                     raise JournalError(f"{self.path}: is not the store that its journal was adding to; put that store "
                                        f"back, or move {journal.path} away")
                 # Sealed just before the interruption: only the journal was left to be removed.
                 journal.close()
                 os.unlink(journal.path)
                 self._journal = None
-                self._set_base(base)
                 return
-            self._set_base(base)
         self._build(layout)
         for name, new in journal.classes.items():
             self._vocabularies[name].extend(new)
         for name, tail in self._tails.items():
             held = journal.rows(name)
             if self._base is not None and not journal.fields[name].offsets:
-                held = self._base_rows(layout.schema[name]) + held
+                held = self._base.rows(layout.schema[name]) + held
             tail.restore(held)
-        self._length = self._committed = journal.length
+        # A journal without a commit knows no length; what it adds to is there all the same.
+        self._length = self._committed = journal.length or self._committed
 
-    def _set_base(self, base: StoreFile) -> None:
+    def _set_base(self, base: Base) -> None:
         self._base = base
         self._build(base.layout)
         for field in base.layout.schema:
-            self._tails[field.name].restore(self._base_rows(field))
+            self._tails[field.name].restore(base.rows(field))
         self._length = self._committed = base.layout.length
 
     def _adopt(self, layout: Layout) -> None:
@@ -169,34 +177,11 @@ class Writer:
         self._tails = {f.name: Tail(f, layout.chunks[f.name], layout.filters(f), self._threads) for f in layout.schema}
         self._vocabularies = {f.name: Vocabulary(f.name, f.classes or ()) for f in layout.schema if f.text}
 
-    # ---- the store that is added to
-
-    def _base_chunk(self, field: Field, i: int) -> bytes:
-        assert self._base is not None
-        return stored_chunk(self._base.source, self._base.tables[field.name], i,
-                            f"{self.path}[{field.name!r}] chunk {i}")
-
-    def _base_rows(self, field: Field) -> bytes:
-        """Raw samples of the base beyond its last whole chunk."""
-        assert self._base is not None
-        layout = self._base.layout
-        rest = layout.length % layout.chunks[field.name]
-        if not rest:
-            return b""
-        chunk = decode_chunk(layout.filters(field), self._base_chunk(field, layout.count(field) - 1),
-                             layout.chunk_shape(field), field.dtype)
-        return chunk[:rest].tobytes()
-
     # ---- the card
 
     def __len__(self) -> int:
         """Committed samples: those that a crash cannot lose. A resumed script goes on from here."""
         return self._committed
-
-    @property
-    def base_length(self) -> int:
-        """Samples of the sealed store that this writer adds to; 0 for a new one."""
-        return self._base.layout.length if self._base else 0
 
     @property
     def schema(self) -> Schema | None:
@@ -218,7 +203,8 @@ class Writer:
         SchemaError
             Names, shapes, dtypes or lengths that differ from the store's. Nothing of the block is written.
         OSError
-            The journal cannot be written, with the errno of the failed call.
+            The journal cannot be written, with the errno of the failed call. Nothing of the block is taken, unless
+            it is larger than some MiB: then the writer must be opened again with ``resume=True``.
         """
         self._check_open()
         self.write(Block({"features": features, "aux": aux, "labels": labels, "weights": weights, "meta": meta},
@@ -228,31 +214,48 @@ class Writer:
         """Add a block that was checked against `schema`."""
         self._check_open()
         self._check_whole()
-        if self._layout is None:
+        if self._overdue:
+            self._commit()
+        decides = self._layout is None
+        if decides:
             self._build(Layout.plan(block.schema, *self._options))
+        try:
+            self._take(block)
+        except BaseException:
+            if decides and not self._torn:  # the block was refused: it has not decided the fields
+                self._layout, self._tails, self._vocabularies = None, {}, {}
+            raise
+
+    def _take(self, block: Block) -> None:
         layout = self._layout
         assert layout is not None
         for name, vocabulary in self._vocabularies.items():
             vocabulary.check(block.values[name], self._length)
         step = max(1, _PIECE_BYTES // max(1, sum(f.nbytes for f in layout.schema)))
         step = max(1, step // layout.block) * layout.block
-        # Torn until all fields hold the same samples: an interruption in between must not be committed.
-        self._torn = True
         for start in range(0, len(block), step):
             stop = min(start + step, len(block))
             pieces = {f.name: block.part(f.name, start, stop) for f in layout.schema}
-            for name, vocabulary in self._vocabularies.items():
-                pieces[name] = vocabulary.codes(pieces[name])
+            # Torn until the block is in with all its fields: an interruption must not commit a part of it.
+            self._torn = True
             for name, samples in pieces.items():
-                self._tails[name].add(samples)
+                codes = self._vocabularies[name].codes(samples) if name in self._vocabularies else samples
+                self._tails[name].add(codes)
             self._length += stop - start
+            block.release()
+            self._torn = stop < len(block)
             self._commit_if_due()
-        self._torn = False
 
     def _commit_if_due(self) -> None:
         waited = time.monotonic() - self._last_commit
         if waited >= _COMMIT_SECONDS or sum(t.pending_bytes for t in self._tails.values()) >= _COMMIT_BYTES:
-            self._commit()
+            try:
+                self._commit()
+            except OSError:
+                if self._torn:
+                    raise
+                # The block is taken, so this append must not fail: the next call does, and takes nothing.
+                self._overdue = True
 
     def commit(self) -> None:
         """Write what was appended to the journal; it is on disk when this returns.
@@ -272,19 +275,26 @@ class Writer:
             return
         if self._journal is None:
             self._journal = self._start_journal()
-        self._journal.commit(self._length, {name: tail.entry() for name, tail in self._tails.items()},
-                             {name: v.new for name, v in self._vocabularies.items()})
+        # An interruption between the journal and the tails would have the next commit write the same again.
+        torn, self._torn = self._torn, True
+        try:
+            self._journal.commit(self._length, {name: tail.entry() for name, tail in self._tails.items()},
+                                 {name: v.new for name, v in self._vocabularies.items()})
+        except OSError:
+            self._torn = torn
+            raise
         for tail in self._tails.values():
             tail.committed()
         for vocabulary in self._vocabularies.values():
             vocabulary.committed()
         self._committed = self._length
+        self._torn, self._overdue = torn, False
 
     def _start_journal(self) -> Journal:
         assert self._layout is not None
         return Journal.create(journal_path(self.path), {
             "layout": self._layout.to_json(), "fields": list(self._layout.schema.names),
-            "base": self._base.seal if self._base else None, "origin": self.origin})
+            "base": self._base.file.seal if self._base else None, "before": self.base_length, "origin": self.origin})
 
     def close(self) -> None:
         """Seal: everything that was appended becomes the store, in one step. Does nothing the second time.
@@ -298,6 +308,7 @@ class Writer:
         """
         if self._closed:
             return
+        self._check_open()
         try:
             if self._layout is None:
                 raise SchemaError(f"{self.path}: no samples were appended, so the fields are not known; nothing was "
@@ -318,7 +329,7 @@ class Writer:
             self.close()
             return
         # The block failed: what it appended is kept for resume=True, and its own exception is the one to see.
-        if not self._torn:
+        if not self._torn and not self._closed and self._pid == os.getpid():
             with contextlib.suppress(Exception):
                 self._commit()
         self._release()
@@ -327,61 +338,19 @@ class Writer:
         state = "closed" if self._closed else f"{self._committed:,} samples committed"
         return f"<h5store.Writer {self.path!r}, {state}>"
 
-    # ---- sealing
-
     def _seal(self) -> None:
         assert self._layout is not None
         orders = {name: v.sorted() for name, v in self._vocabularies.items()}
         layout = self._layout.finished(self._length, {name: classes for name, (classes, _) in orders.items()})
-        self._check_space(layout)
-        aside = f"{self.path}.sealing"
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(aside)
-        try:
-            write_file(aside, layout, lambda field: self._final_chunks(
-                field, layout, orders[field.name][1] if field.text else None))
-            os.replace(aside, self.path)
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                os.unlink(aside)
-            if error.errno is None or self._journal is None:
-                raise
-            raise OSError(error.errno, f"{os.strerror(error.errno)} while sealing; all {self._committed:,} samples are "
-                          f"safe in {journal_path(self.path)}: mend that and open again with resume=True",
-                          self.path) from error
-        fsync(os.path.dirname(self.path))
-        if self._journal is not None:
-            self._journal.close()
-            os.unlink(self._journal.path)
-
-    def _final_chunks(self, field: Field, layout: Layout, mapping: np.ndarray | None) -> Iterator[bytes]:
-        chunks = self._chunks(field)
-        if mapping is None:
-            return chunks
-        return recoded(field, layout.filters(field), layout.chunks[field.name], layout.length, mapping, chunks)
-
-    def _chunks(self, field: Field) -> Iterator[bytes]:
-        """All chunks of a field in order: of the base, of the journal, of the tail."""
         if self._base is not None:
-            for i in range(self._base.layout.length // self._base.layout.chunks[field.name]):
-                yield self._base_chunk(field, i)
-        log = self._journal.fields[field.name] if self._journal else FieldLog()
-        for i in range(len(log.offsets)):
-            assert self._journal is not None
-            yield self._journal.chunk(field.name, i)
-        yield from self._tails[field.name].last_chunk()
-
-    def _check_space(self, layout: Layout) -> None:
-        need = (self._journal.size if self._journal else 0) + (1 << 20)
-        if self._base is not None:
-            need += self._base.source.identity.size
-        free = shutil.disk_usage(os.path.dirname(self.path)).free
-        if free < need:
-            raise OSError(28, f"No space left to seal: {need:,} bytes are needed, {free:,} are free; all "
-                          f"{self._committed:,} samples are safe in {journal_path(self.path)}: make room and open "
-                          "again with resume=True", self.path)
+            warn_left_out(self.path, self._base.layout.length)
+        seal(self.path, layout, self._base, self._journal, self._tails,
+             {name: mapping for name, (_, mapping) in orders.items()})
 
     def _check_open(self) -> None:
+        if self._pid != os.getpid():
+            raise StoreLockedError(f"{self.path}: process {self._pid} holds this writer, and a forked child cannot "
+                                   "write; send the samples to the parent")
         if self._closed:
             raise ValueError(f"{self.path}: the writer is closed; open it again with append=True or resume=True")
 
@@ -392,6 +361,7 @@ class Writer:
 
     def _release(self) -> None:
         self._closed = True
-        if self._journal is not None:
-            self._journal.close()
+        for held in (self._journal, self._base):
+            if held is not None:
+                held.close()
         self._lock.release()

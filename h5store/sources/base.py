@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -64,20 +63,6 @@ class ArraySource:
             for f in fields:
                 out.setdefault(str(f.role), {})[f.name] = self._block.values[f.name][at:at + step]
             yield out
-            for f in fields:
-                release(self._block.values[f.name])
-
-
-def release(values: Any) -> None:
-    """Let go of the pages of a memory map that were read: they count as this process's memory otherwise."""
-    base = values
-    while isinstance(base, np.ndarray):
-        # Only of shared mappings: a private one ("c") may hold changes that exist nowhere else.
-        if isinstance(base, np.memmap) and base.mode not in ("r", "r+"):
-            return
-        base = base.base
-    if isinstance(base, mmap.mmap) and hasattr(base, "madvise"):
-        base.madvise(mmap.MADV_DONTNEED)
 
 
 class StreamSource:

@@ -6,6 +6,7 @@ names the field, what was expected and what came.
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -78,7 +79,34 @@ class Block:
         if samples.shape != (stop - start, *field.shape):
             raise SchemaError(f"append: {name!r} gave shape {samples.shape} for samples {start}-{stop - 1}, expected "
                               f"{(stop - start, *field.shape)}")
-        return np.ascontiguousarray(samples, field.dtype)
+        return without_padding(np.ascontiguousarray(samples, field.dtype))
+
+    def release(self) -> None:
+        """Let go of the pages of memory maps that were read."""
+        for values in self.values.values():
+            release(values)
+
+
+def release(values: Any) -> None:
+    """Let go of the pages of a memory map that were read: they count as this process's memory otherwise."""
+    base = values
+    while isinstance(base, np.ndarray):
+        # Only of shared mappings: a private one ("c") may hold changes that exist nowhere else.
+        if isinstance(base, np.memmap) and base.mode not in ("r", "r+"):
+            return
+        base = base.base
+    if isinstance(base, mmap.mmap) and hasattr(base, "madvise"):
+        base.madvise(mmap.MADV_DONTNEED)
+
+
+def without_padding(samples: np.ndarray) -> np.ndarray:
+    """Equal longdoubles, equal bytes: of x86's 80 bits in 16 bytes, the last 6 hold whatever memory held before."""
+    size = np.dtype(np.longdouble).itemsize
+    if samples.dtype.char not in "gG" or np.finfo(np.longdouble).nmant != 63:
+        return samples
+    out = samples.copy()
+    out.reshape(-1).view(np.uint8).reshape(-1, size)[:, 10:] = 0
+    return out
 
 
 def as_values(name: str, values: Any, where: str) -> Any:
@@ -97,21 +125,34 @@ def as_values(name: str, values: Any, where: str) -> Any:
         if not hasattr(values, "__array__"):
             raise SchemaError(f"{where}: {name!r} is {type(values).__name__}, expected an array or a list of samples")
     try:
-        made = np.asarray(values)
+        made = _listed(values)
     except (ValueError, OverflowError) as error:
         raise SchemaError(f"{where}: {name!r}: its samples do not make one array ({error}); expected the same shape in "
                           "each; pad them") from error
     if made.ndim == 0:
         raise SchemaError(f"{where}: {name!r} is a scalar, expected samples along the first axis")
-    return _Listed(made, values)
+    return _Listed(made)
+
+
+def _listed(values: Any) -> np.ndarray:
+    """An array of Python objects' values; of the objects themselves where numpy would change any."""
+    made = np.asarray(values)
+    if made.dtype.kind == "U":
+        return np.array(values, object)  # numpy makes text of numbers, and cuts NULs off
+    if made.dtype.kind in "fc" and made.size:
+        with np.errstate(invalid="ignore"):
+            large = bool((np.abs(made) >= 2**53).any())
+        if large:  # there may be ints among them that no float64 holds
+            same = np.array(values, object)
+            if not ((same == made) | (made != made)).all():
+                return same
+    return made
 
 
 class _Listed:
     """Values that came as Python objects, whose dtype is numpy's guess and binds nobody."""
 
-    def __init__(self, array: np.ndarray, values: Any) -> None:
-        if array.dtype.kind == "U" and not _all_str(values):
-            array = np.array(values, object)  # numpy made text of numbers
+    def __init__(self, array: np.ndarray) -> None:
         self.array, self.shape, self.dtype = array, array.shape, array.dtype
 
     def __len__(self) -> int:
@@ -121,15 +162,14 @@ class _Listed:
         return self.array[key]  # type: ignore[no-any-return]
 
 
-def _all_str(values: Any) -> bool:
-    return all(isinstance(v, str) or (isinstance(v, (Sequence, np.ndarray)) and _all_str(v)) for v in values)
-
-
 def infer(name: str, role: str, values: Any, where: str) -> Field:
     """The field that these values make."""
     shape = tuple(values.shape[1:])
     if is_text(values.dtype) or (values.dtype == object and len(values) and _looks_text(values)):
         return Field(name, Role(role), np.dtype(str), shape)
+    if not len(values) and (values.dtype == object or isinstance(values, _Listed)):
+        raise SchemaError(f"{where}: {name!r} is empty, so no samples tell its shape and dtype; give an array that has "
+                          "them, e.g. numpy.empty((0, 4), 'float32')")
     if values.dtype == object:
         _refuse_objects(name, values, where)
     return Field(name, Role(role), values.dtype, shape)
@@ -142,6 +182,8 @@ def _looks_text(values: Any) -> bool:
 
 def conform(field: Field, values: Any, where: str) -> Any:
     """Values as the field takes them, or an error."""
+    if isinstance(values, _Listed) and not len(values):
+        return np.empty((0, *field.shape), object if field.text else field.dtype)
     if tuple(values.shape[1:]) != field.shape:
         expected = f"(n{''.join(f', {s}' for s in field.shape)}{'' if field.shape else ','})"
         raise SchemaError(f"{where}: {field.name!r} has shape {tuple(values.shape)}, expected {expected}")
@@ -172,6 +214,9 @@ def _check_names(schema: Schema, fields: list[tuple[str, str]], where: str) -> N
 
 def _refuse_objects(name: str, values: Any, where: str) -> None:
     kinds = sorted({type(v).__name__ for v in np.asarray(values[:100]).ravel()})
+    if set(kinds) <= {"bool", "int", "float"}:
+        raise SchemaError(f"{where}: {name!r} holds numbers ({', '.join(kinds)}) that no one dtype holds exactly; give "
+                          "an array of the dtype you mean")
     raise SchemaError(f"{where}: {name!r} holds Python objects ({', '.join(kinds[:5])}), expected numbers or text of "
                       "one shape; pad ragged samples, give text as str")
 
@@ -182,11 +227,14 @@ def _exact(field: Field, array: np.ndarray, where: str) -> np.ndarray:
         return array
     if array.size == 0:
         return array.astype(field.dtype)
-    if array.dtype.kind in "biufc":
+    if array.dtype.kind in ("biufc" if field.dtype.kind == "c" else "biuf"):
         with np.errstate(all="ignore"):
             cast = array.astype(field.dtype)
             same = (cast == array) | ((cast != cast) & (array != array))
-            same &= (cast >= 0) == (array >= 0) if array.dtype.kind in "iu" and field.dtype.kind in "iu" else True
+            if array.dtype.kind in "iu" and field.dtype.kind in "iu":
+                same &= (cast >= 0) == (array >= 0)
+            elif array.dtype.kind in "iu":  # numpy compares ints and floats as floats, Python exactly
+                same &= cast.astype(object) == array.astype(object)
         if same.all() and (array.dtype.kind == "b") == (field.dtype.kind == "b"):
             return cast  # type: ignore[no-any-return]
     _refuse_dtype(field, array, where)

@@ -13,6 +13,11 @@ from h5store.schema import CODE_DTYPE
 _STEP = 1 << 16
 
 
+def _plain(texts: np.ndarray) -> np.ndarray:
+    """As Python objects where numpy would drop values: its StringDType sorts missing ones away."""
+    return texts.astype(object) if texts.dtype.kind == "T" else texts
+
+
 class Vocabulary:
     """The distinct texts of one field, each with its code."""
 
@@ -36,7 +41,7 @@ class Vocabulary:
             Names the first sample at fault, counted from `first`.
         """
         for start in range(0, len(values), _STEP):
-            part = np.asarray(values[start:start + _STEP])
+            part = _plain(np.asarray(values[start:start + _STEP]))
             flat = part.reshape(-1)
             if part.dtype == object:
                 for i, text in enumerate(flat):
@@ -59,7 +64,7 @@ class Vocabulary:
 
     def codes(self, values: np.ndarray) -> np.ndarray:
         """int32 codes in the shape of `values`; texts not seen before get the next ones."""
-        flat = values.reshape(-1)
+        flat = _plain(values).reshape(-1)
         if not flat.size:
             return np.zeros(values.shape, CODE_DTYPE)
         texts, first, inverse = np.unique(flat, return_index=True, return_inverse=True)

@@ -25,10 +25,11 @@ class Identity:
     device: int
     inode: int
     size: int
+    changed: int  # numbers of inodes are used again
 
     @classmethod
     def of(cls, stat: os.stat_result) -> Identity:
-        return cls(stat.st_dev, stat.st_ino, stat.st_size)
+        return cls(stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
 
 
 @dataclass(frozen=True)

@@ -53,11 +53,14 @@ class Journal:
     """The journal at `path`, open for appending. One writer at a time holds it; see `h5store.storage.lock`."""
 
     def __init__(self, path: str, fd: int, header: Mapping[str, Any]) -> None:
-        self.path, self.header = path, header
-        self.length = 0
-        self.fields: dict[str, FieldLog] = {name: FieldLog() for name in header["fields"]}
-        self.classes: dict[str, list[str]] = {}
         self._fd, self._end, self._number = fd, 0, 0
+        self.path, self.length = path, 0
+        self.classes: dict[str, list[str]] = {}
+        self._begin(header)
+
+    def _begin(self, header: Mapping[str, Any]) -> None:
+        self.header = header
+        self.fields: dict[str, FieldLog] = {name: FieldLog() for name in header["fields"]}
 
     @classmethod
     def create(cls, path: str, header: Mapping[str, Any]) -> Journal:
@@ -68,38 +71,61 @@ class Journal:
             journal._write_frame([dumps(header)])
             fsync(os.path.dirname(path))
         except BaseException:
-            os.close(fd)
+            journal.close()
             os.unlink(path)
             raise
         return journal
 
     @classmethod
-    def open(cls, path: str) -> Journal | None:
+    def open(cls, path: str, *, look: bool = False) -> Journal | None:
         """Go on from a journal; None if not even its header was completed, so that nothing was promised.
+
+        Parameters
+        ----------
+        path : str
+        look : bool
+            Change nothing: a writer may be at work on it.
 
         Raises
         ------
         JournalError
-            The journal is damaged before its last frame, or of a version that is not known.
+            Not a journal, damaged before its last frame, or of a version that is not known.
         """
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        journal = cls(path, os.open(path, (os.O_RDONLY if look else os.O_RDWR) | os.O_CLOEXEC), {"fields": ()})
+        fd = journal._fd
         try:
             frames = _frames(path, fd)
             first = next(frames, None)
             if first is None:
-                os.close(fd)
+                _refuse_stranger(path, fd)
+                journal.close()
                 return None
-            journal = cls(path, fd, json.loads(os.pread(fd, first[1], first[0])))
+            journal._begin(json.loads(os.pread(fd, first[1], first[0])))
             journal._end, journal._number = first[0] + first[1], 1
             for start, size in frames:
                 journal._replay(start, size)
                 journal._end, journal._number = start + size, journal._number + 1
-            os.ftruncate(fd, journal._end)  # the torn frame nobody was told of
+            if not look:
+                os.ftruncate(fd, journal._end)  # the torn frame nobody was told of
             return journal
         except BaseException:
-            with contextlib.suppress(OSError):
-                os.close(fd)
+            journal.close()
             raise
+
+    @staticmethod
+    def discard(path: str) -> None:
+        """Remove a journal, whatever its state; but nothing that is none.
+
+        Raises
+        ------
+        JournalError
+        """
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            _refuse_stranger(path, fd)
+        finally:
+            os.close(fd)
+        os.unlink(path)
 
     def commit(self, length: int, entries: Mapping[str, Entry], classes: Mapping[str, Sequence[str]]) -> None:
         """Append a frame and fsync it. On an error the journal is as before and can be committed to again.
@@ -159,6 +185,9 @@ class Journal:
             os.close(self._fd)
             self._fd = -1
 
+    def __del__(self) -> None:
+        self.close()
+
     def _write_frame(self, blobs: Sequence[bytes]) -> int:
         """Append one frame; returns where it starts."""
         size = sum(map(len, blobs))
@@ -209,17 +238,23 @@ def _frames(path: str, fd: int) -> Iterator[tuple[int, int]]:
     while at + _FRAME.size <= size:
         head = os.pread(fd, _FRAME.size, at)
         magic, version, found, length, digest = _FRAME.unpack(head)
-        if magic == MAGIC and version != VERSION:
+        if magic == MAGIC and version > VERSION and number == 0:  # later on it would be damage
             raise JournalError(f"{path}: journal version {version}, this version of h5store reads {VERSION}; finish it "
                                "with the version that began it, or upgrade")
         start = at + _FRAME.size
-        whole = (magic == MAGIC and found == number and length <= size - start
+        whole = (magic == MAGIC and version == VERSION and found == number and length <= size - start
                  and _digest(fd, number, start, length) == digest)
         if not whole:
             _refuse_damage(path, fd, at, number, size)
             return
         yield start, length
         at, number = start + length, number + 1
+
+
+def _refuse_stranger(path: str, fd: int) -> None:
+    """A header that was cut short begins like one, or was never written to the disk and is zeros."""
+    if not MAGIC.startswith(os.pread(fd, len(MAGIC), 0).rstrip(b"\0")):
+        raise JournalError(f"{path}: is not a journal, and a journal is to be there; move it away or write elsewhere")
 
 
 def _digest(fd: int, number: int, start: int, length: int) -> int:

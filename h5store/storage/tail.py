@@ -61,7 +61,8 @@ class Tail:
 
     def _encode(self, samples: np.ndarray) -> None:
         """Encode whole chunks in the pool, in order, and wait: the caller may change its array afterwards."""
-        chunks = samples.reshape(-1, *self._rows.shape)
+        # One axis a chunk: with all of a sample's, numpy before 2.0 has too few.
+        chunks = samples.reshape(len(samples) // len(self._rows), -1)
         step = max(1, min(_BATCH_BYTES // max(1, self._rows.nbytes), -(-len(chunks) // self._threads)))
 
         def work(part: np.ndarray) -> list[bytes]:
