@@ -206,8 +206,12 @@ class Loader:
         OptionError
             The state is of another version, store, seed, shuffle or window.
         """
-        if state.get("version") != _STATE_VERSION:
-            raise OptionError(f"load_state_dict: state version {state.get('version')!r}, expected {_STATE_VERSION}")
+        given = state if isinstance(state, Mapping) else {}
+        if given.get("version") != _STATE_VERSION:
+            raise OptionError(f"load_state_dict: state version {given.get('version')!r}, expected {_STATE_VERSION}; "
+                              "give what state_dict() gave")
+        if missing := self.state_dict().keys() - given.keys():
+            raise OptionError(f"load_state_dict: the state has no {min(missing)!r}; give what state_dict() gave")
         mine = {"store": self._fingerprint(), "seed": self.seed, "shuffle": self.plan.shuffle,
                 "window": self.plan.window, "drop_last": self.plan.drop_last}
         for key, value in mine.items():
