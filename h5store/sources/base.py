@@ -28,9 +28,14 @@ class Source(Protocol):
         Samples in all, where that is known before.
     """
 
-    name: str
-    schema: Schema | None
-    length: int | None
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def schema(self) -> Schema | None: ...
+
+    @property
+    def length(self) -> int | None: ...
 
     def blocks(self, start: int = 0) -> Iterator[Mapping[str, Mapping[str, Any]]]:
         """Blocks from sample `start` on: role -> field name -> values (n, *shape)."""
@@ -63,6 +68,20 @@ class ArraySource:
             for f in fields:
                 out.setdefault(str(f.role), {})[f.name] = self._block.values[f.name][at:at + step]
             yield out
+
+    @property
+    def scattered(self) -> bool:
+        """Whether runs of samples can be read in any order at little cost."""
+        return all(isinstance(values, np.ndarray) for values in self._block.values.values())
+
+    def runs(self, ranges: np.ndarray) -> dict[str, dict[str, Any]]:
+        """One block of the runs [lo, hi) of samples, one after the other."""
+        out: dict[str, dict[str, Any]] = {}
+        for f in self._block.schema:
+            values = self._block.values[f.name]
+            out.setdefault(str(f.role), {})[f.name] = np.concatenate([values[lo:hi] for lo, hi in ranges.tolist()])
+        self._block.release()
+        return out
 
 
 class StreamSource:
