@@ -19,16 +19,18 @@ PACKAGE = Path(__file__).resolve().parent.parent / "h5store"
 FLOORS = (
     ("_version", "errors"),
     ("schema",),
-    ("sampling",),
+    ("moments", "sampling"),
     ("storage",),
     ("sources",),
-    ("choosing", "feeding", "fieldview", "loader", "packing", "reader", "splits", "verify", "writer"),
+    ("choosing", "feeding", "fieldview", "loader", "looking", "packing",
+     "reader", "splits", "stream", "verify", "writer"),
     ("adapters", "explore"),
     ("cli",),
     ("__init__", "__main__"),
 )
 # Doors: methods of Reader that lead upstairs, so that users need one noun only. Opened inside a function.
-DOORS = {"reader": ("explore",), "feeding": ("adapters",)}
+DOORS = {"looking": ("explore",), "fieldview": ("explore",), "loader": ("explore",), "verify": ("explore",),
+         "feeding": ("adapters",)}
 # Sampling is arithmetic: beside numpy it knows only what a field is and how to complain.
 NARROW = {"sampling": ("errors", "schema", "sampling")}
 # Rooms that may talk to HDF5.
