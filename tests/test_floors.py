@@ -271,7 +271,7 @@ def test_what_is_allowed_raises_no_complaint(tmp_path: Path) -> None:
         "storage/__init__.py": "",
         "storage/layout.py": "import h5py\nfrom h5store import errors\nfrom ..schema import Field\n",
         "schema.py": "if TYPE_CHECKING:\n    from h5store.reader import Reader\n",
-        "reader.py": "from h5store.storage import layout\ndef f():\n    from h5store.explore import stats\n",
+        "looking.py": "from h5store.storage import layout\ndef f():\n    from h5store.explore import stats\n",
         "adapters/keras.py": "from h5store.reader import Reader\ndef f():\n    import keras\n",
     }
     for room, text in house.items():
