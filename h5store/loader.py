@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import xxhash
 
 from h5store.errors import OptionError, SchemaError
+from h5store.position import Position
 from h5store.sampling.plan import EpochPlan, Window
 from h5store.schema import Field
 from h5store.storage.cache import parse_bytes
@@ -30,7 +30,6 @@ _LEAST_BLOCKS = 8
 # Batches smaller than this are filled several at a time, and are parts of one array: for a table, what Python does
 # for each batch costs more than its copy.
 _SLAB_BYTES = 1 << 20
-_STATE_VERSION = 1
 
 
 class Samples(Protocol):
@@ -51,7 +50,7 @@ class Samples(Protocol):
     def batch(self, ids: Any) -> tuple[Any, ...]: ...
 
 
-class Loader:
+class Loader(Position):
     """Batches of a reader's samples, epoch by epoch.
 
     Parameters
@@ -133,12 +132,24 @@ class Loader:
         ------
         IndexError
         """
-        ids = self.plan.batch(epoch, step)
-        if self._ids is not None:
-            ids = self._ids[ids]
+        ids = self.ids(self.plan, epoch, step)
         out = self.reader._store.empty(self._fields, len(ids))
         self.reader._store.gather(ids, out).result()
         return self.reader.pack_batch(out)
+
+    def ids(self, plan: EpochPlan, epoch: int, step: int) -> np.ndarray:
+        """Positions in the file of the samples of one batch, int64."""
+        ids = plan.batch(epoch, step)
+        return ids if self._ids is None else self._ids[ids]
+
+    def read(self, ids: np.ndarray, out: Mapping[str, np.ndarray]) -> None:
+        """Read the samples at `ids`, positions in the file, into arrays of `shapes`, by field name."""
+        self.reader._store.gather(ids, out).result()
+
+    def shapes(self, samples: int) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+        """Shape and dtype of each field's array of so many samples."""
+        return {name: ((samples, *a.shape[1:]), a.dtype)
+                for name, a in self.reader._store.empty(self._fields, 0).items()}
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[tuple[Any, ...]]:
         """The batches of one epoch from step `start` on, each what ``Reader.batch`` gives.
@@ -155,11 +166,8 @@ class Loader:
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         epoch, start = self.epoch_number, self.step
-        plan = self.plan if self._rest is None else self._rest
-        for step, batch in enumerate(self._batches(plan, epoch, start), start + 1):
-            self.step = step
-            if step == len(plan):
-                self.epoch_number, self.step, self._rest = epoch + 1, 0, None
+        for step, batch in enumerate(self._batches(self.current, epoch, start), start + 1):
+            self.advance(step)
             yield batch
 
     def _batches(self, plan: EpochPlan, epoch: int, start: int) -> Iterator[tuple[Any, ...]]:
@@ -183,51 +191,6 @@ class Loader:
         finally:
             if os.getpid() == pid:
                 pool.close()
-
-    # ---- state
-
-    def state_dict(self) -> dict[str, Any]:
-        """Where iteration is, as small JSON: load it into a loader of the same store to go on.
-
-        Returns
-        -------
-        dict
-        """
-        plan = self.plan if self._rest is None else self._rest
-        return {"version": _STATE_VERSION, "store": self._fingerprint(), "epoch": self.epoch_number, "step": self.step,
-                "seed": self.seed, "shuffle": plan.shuffle, "window": plan.window, "batch_size": plan.batch_size,
-                "drop_last": plan.drop_last, "world_size": plan.world_size, "spans": [list(s) for s in plan.spans]}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state_dict` was taken. Another world_size or batch_size takes over the unseen samples.
-
-        Raises
-        ------
-        OptionError
-            The state is of another version, store, seed, shuffle or window.
-        """
-        given = state if isinstance(state, Mapping) else {}
-        if given.get("version") != _STATE_VERSION:
-            raise OptionError(f"load_state_dict: state version {given.get('version')!r}, expected {_STATE_VERSION}; "
-                              "give what state_dict() gave")
-        if missing := self.state_dict().keys() - given.keys():
-            raise OptionError(f"load_state_dict: the state has no {min(missing)!r}; give what state_dict() gave")
-        mine = {"store": self._fingerprint(), "seed": self.seed, "shuffle": self.plan.shuffle,
-                "window": self.plan.window, "drop_last": self.plan.drop_last}
-        for key, value in mine.items():
-            if state[key] != value:
-                raise OptionError(f"load_state_dict: the state was taken with {key} {state[key]!r}, this loader has "
-                                  f"{value!r}; make the loader with the same {key}")
-        spans = tuple((int(lo), int(hi)) for lo, hi in state["spans"])
-        taken = replace(self.plan, spans=spans, batch_size=state["batch_size"], world_size=state["world_size"], rank=0)
-        self.epoch_number, self.step, self._rest = int(state["epoch"]), int(state["step"]), None
-        same = (taken.batch_size, taken.world_size) == (self.plan.batch_size, self.plan.world_size)
-        if same and spans == self.plan.spans:
-            return
-        if same:
-            self._rest = replace(self.plan, spans=spans)
-        elif self.step or spans != self.plan.spans:
-            self._rest, self.step = replace(self.plan, spans=taken.after(self.step)), 0
 
     def _fingerprint(self) -> str:
         mark = self.reader._store.fingerprint

@@ -22,7 +22,7 @@ FLOORS = (
     ("moments", "sampling"),
     ("storage",),
     ("sources",),
-    ("choosing", "feeding", "fieldview", "loader", "looking", "packing",
+    ("choosing", "feeding", "fieldview", "loader", "looking", "packing", "position",
      "reader", "splits", "stream", "verify", "writer"),
     ("adapters", "explore"),
     ("cli",),
