@@ -7,6 +7,7 @@ a thread. Tasks write to places of their own and never wait for each other.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -21,8 +22,8 @@ from h5store.storage.cache import SampleCache
 from h5store.storage.chunks import ChunkTable, checksum
 from h5store.storage.handles import FileSource
 
-#: Below this many decoded bytes a second task costs more than it saves.
-_WORTH_A_TASK = 256 * 1024
+#: Decoded bytes of one task: enough to be worth the handing over, little enough to share out evenly.
+_TASK_BYTES = 1 << 20
 
 
 @dataclass
@@ -40,26 +41,48 @@ class FieldBytes(Protocol):
     dtype: np.dtype
     shape: tuple[int, ...]
 
-    def gather(self, ids: np.ndarray, out: np.ndarray, threads: int) -> Tasks: ...
+    def gather(self, ids: np.ndarray, out: np.ndarray) -> Tasks: ...
 
-    def runs(self, ranges: np.ndarray, out: np.ndarray, threads: int) -> Tasks: ...
+    def runs(self, ranges: np.ndarray, out: np.ndarray) -> Tasks: ...
 
 
 class Pending:
-    """A read that is under way. `result` waits for it; an error leaves nothing writing behind it."""
+    """A read that is under way. `result` waits for it; an error leaves nothing writing behind it.
 
-    def __init__(self, parts: Sequence[Tasks]) -> None:
+    The tasks are taken from one queue by as many runners as there are threads: a thread that was held up
+    leaves the rest to the others.
+    """
+
+    def __init__(self, parts: Sequence[Tasks], threads: int) -> None:
         self._finish = [f for part in parts for f in part.finish]
-        self._futures: list[Future[Any]] = [pool.submit(task) for part in parts for task in part.work]
+        self._todo = deque(task for part in parts for task in part.work)
+        runners = min(threads, len(self._todo))
+        self._futures: list[Future[Any]] = [pool.submit(self._run) for _ in range(runners)]
+
+    def _run(self) -> None:
+        while True:
+            try:
+                task = self._todo.popleft()
+            except IndexError:
+                return
+            try:
+                task()
+            except BaseException:
+                self._todo.clear()
+                raise
 
     def result(self) -> None:
-        pool.wait(self._futures)
+        try:
+            pool.wait(self._futures)
+        finally:
+            self._todo.clear()
         for step in self._finish:
             step()
         self._futures, self._finish = [], []
 
     def cancel(self) -> None:
         """Give the read up; returns when no task writes any more."""
+        self._todo.clear()
         for future in self._futures:
             future.cancel()
         for future in self._futures:
@@ -125,12 +148,12 @@ class ChunkedField:
 
     # ---- planning
 
-    def gather(self, ids: np.ndarray, out: np.ndarray, threads: int) -> Tasks:
+    def gather(self, ids: np.ndarray, out: np.ndarray) -> Tasks:
         """Samples `ids` (int64, in range, any order) into `out` (len(ids), *shape)."""
         chunk = ids // self.table.samples
         if self.resident:
             array, filled = self._kept()
-            return Tasks(self._missing(array, filled, chunk, threads), [lambda: _take(array, ids, out)])
+            return Tasks(self._missing(array, filled, chunk), [lambda: _take(array, ids, out)])
         order = None
         if len(ids) > 1 and (chunk[1:] < chunk[:-1]).any():
             order = np.argsort(chunk, kind="stable")
@@ -142,9 +165,9 @@ class ChunkedField:
         def work(groups: np.ndarray) -> None:
             self._gather(groups, starts, chunk, local, order, out)
 
-        return Tasks(self._sliced(np.arange(len(starts) - 1), work, threads))
+        return Tasks(self._sliced(np.arange(len(starts) - 1), work))
 
-    def runs(self, ranges: np.ndarray, out: np.ndarray, threads: int) -> Tasks:
+    def runs(self, ranges: np.ndarray, out: np.ndarray) -> Tasks:
         """Samples of the runs [lo, hi) in `ranges` (k, 2), one after the other, into `out`."""
         lo, hi = ranges[:, 0], ranges[:, 1]
         per = self.table.samples
@@ -159,37 +182,36 @@ class ChunkedField:
         if self.resident:
             array, filled = self._kept()
             finish = [lambda: _copy_runs(array, lo.tolist(), hi.tolist(), place.tolist(), out)]
-            return Tasks(self._missing(array, filled, chunk, threads), finish)
-        return Tasks(self._sliced(pieces, lambda part: self._copy_pieces(part, out), threads))
+            return Tasks(self._missing(array, filled, chunk), finish)
+        return Tasks(self._sliced(pieces, lambda part: self._copy_pieces(part, out)))
 
     @property
     def resident(self) -> bool:
         """Whether the cache keeps this field as one array, filled chunk by chunk."""
         return self.cache.whole(self.name)
 
-    def warm(self, ids: np.ndarray, threads: int) -> tuple[Tasks, np.ndarray]:
+    def warm(self, ids: np.ndarray) -> tuple[Tasks, np.ndarray]:
         """Bring samples of a resident field into its array, (samples, *shape), which is given too."""
         array, filled = self._kept()
-        return Tasks(self._missing(array, filled, ids // self.table.samples, threads)), array
+        return Tasks(self._missing(array, filled, ids // self.table.samples)), array
 
     def _kept(self) -> tuple[np.ndarray, np.ndarray]:
         # A read asks once: another thread may empty the cache at any time, and then this pair is the read's own.
         return self.cache.array(self.name, (self.samples, *self.shape), self.dtype, len(self.table))
 
-    def _missing(self, array: np.ndarray, filled: np.ndarray, chunk: np.ndarray, threads: int
+    def _missing(self, array: np.ndarray, filled: np.ndarray, chunk: np.ndarray
                  ) -> list[Callable[[], None]]:
         """Tasks that decode those of these chunks that are not in the array yet."""
         if filled.all():
             return []
         wanted = np.zeros(len(filled), bool)
         wanted[chunk] = True
-        return self._sliced(np.flatnonzero(wanted & ~filled), lambda part: self._fill(array, filled, part), threads)
+        return self._sliced(np.flatnonzero(wanted & ~filled), lambda part: self._fill(array, filled, part))
 
-    def _sliced(self, items: np.ndarray, work: Callable[[np.ndarray], None], threads: int
-                ) -> list[Callable[[], None]]:
+    def _sliced(self, items: np.ndarray, work: Callable[[np.ndarray], None]) -> list[Callable[[], None]]:
         if not len(items):
             return []
-        slices = max(1, min(threads, len(items), len(items) * self._chunk_bytes // _WORTH_A_TASK))
+        slices = min(len(items), -(-len(items) * self._chunk_bytes // _TASK_BYTES))
         return [lambda part=part: work(part) for part in np.array_split(items, slices)]  # type: ignore[misc]
 
     # ---- doing

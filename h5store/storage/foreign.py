@@ -254,11 +254,11 @@ class _TextField:
         self.name, self.shape, self.dtype = field.name, field.shape, CODE_DTYPE
         self._codes = codes
 
-    def gather(self, ids: np.ndarray, out: np.ndarray, threads: int) -> Tasks:
+    def gather(self, ids: np.ndarray, out: np.ndarray) -> Tasks:
         return Tasks(finish=[lambda: np.copyto(out, self._codes[ids])])
 
-    def runs(self, ranges: np.ndarray, out: np.ndarray, threads: int) -> Tasks:
-        return self.gather(expand(ranges), out, threads)
+    def runs(self, ranges: np.ndarray, out: np.ndarray) -> Tasks:
+        return self.gather(expand(ranges), out)
 
 
 def expand(ranges: np.ndarray) -> np.ndarray:
@@ -286,11 +286,11 @@ class SlowField:
         self._where, self._source = where, source
         self._samples = chunks[0] if chunks else max(1, _PIECE_BYTES // max(1, field.nbytes))
 
-    def gather(self, ids: np.ndarray, out: np.ndarray, threads: int) -> Tasks:
+    def gather(self, ids: np.ndarray, out: np.ndarray) -> Tasks:
         return Tasks([lambda: self._read(ids, out)])
 
-    def runs(self, ranges: np.ndarray, out: np.ndarray, threads: int) -> Tasks:
-        return self.gather(expand(ranges), out, threads)
+    def runs(self, ranges: np.ndarray, out: np.ndarray) -> Tasks:
+        return self.gather(expand(ranges), out)
 
     def _read(self, ids: np.ndarray, out: np.ndarray) -> None:
         """A slice of each chunk that holds any of the samples: h5py's own lists of ids are quadratic."""

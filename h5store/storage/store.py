@@ -83,7 +83,7 @@ class Store:
 
     def gather(self, ids: np.ndarray, out: Mapping[str, np.ndarray]) -> Pending:
         """Begin to read samples `ids` (int64, in range) into the arrays of `out`, by field name."""
-        return Pending([self._fields[name].gather(ids, array, self.threads) for name, array in out.items()])
+        return Pending([self._fields[name].gather(ids, array) for name, array in out.items()], self.threads)
 
     def resident(self, name: str) -> bool:
         """Whether the cache keeps the field whole, so that `kept` and `warm` serve it."""
@@ -95,8 +95,9 @@ class Store:
 
         Only those samples are valid there, once the read has its result.
         """
-        warmed = {name: self._chunked(name).warm(ids, self.threads) for name in names}
-        return Pending([tasks for tasks, _ in warmed.values()]), {n: array for n, (_, array) in warmed.items()}
+        warmed = {name: self._chunked(name).warm(ids) for name in names}
+        pending = Pending([tasks for tasks, _ in warmed.values()], self.threads)
+        return pending, {name: array for name, (_, array) in warmed.items()}
 
     def _chunked(self, name: str) -> ChunkedField:
         field = self._fields[name]
@@ -105,7 +106,7 @@ class Store:
 
     def runs(self, ranges: np.ndarray, out: Mapping[str, np.ndarray]) -> Pending:
         """Begin to read runs [lo, hi) of samples, shape (k, 2), one after the other into the arrays of `out`."""
-        return Pending([self._fields[name].runs(ranges, array, self.threads) for name, array in out.items()])
+        return Pending([self._fields[name].runs(ranges, array) for name, array in out.items()], self.threads)
 
     def renew(self) -> None:
         """Go on with the file that is at the path now: the same samples, after a note was added.
