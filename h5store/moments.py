@@ -129,7 +129,8 @@ class Moments:
 
     def to_json(self) -> dict[str, list[Any]]:
         """Lists of numbers; NaN as None."""
-        return {name: [None if v != v else v for v in getattr(self, name).tolist()] for name in self.__dataclass_fields__}
+        return {name: [None if v != v else v for v in getattr(self, name).tolist()]
+                for name in self.__dataclass_fields__}
 
     @classmethod
     def from_json(cls, data: dict[str, list[Any]]) -> Moments:
@@ -256,22 +257,3 @@ def _scratch(use: str, dtype: Any, size: int) -> np.ndarray:
 
 def _fold(row: np.ndarray, channels: int) -> np.ndarray:
     return row.reshape(-1, channels).sum(axis=0)
-
-
-def _of_holed(values: np.ndarray) -> Moments:
-    """Of values of which some are NaN or infinite."""
-    finite = np.isfinite(values)
-    count, nans = finite.sum(axis=0), np.isnan(values).sum(axis=0)
-    some = np.maximum(count, 1)
-    known = np.where(finite, values, 0).astype(np.float64)
-    mean = known.sum(axis=0) / some
-    known -= mean
-    known[~finite] = 0
-    rest = known.sum(axis=0)
-    squares = np.maximum((known * known).sum(axis=0) - rest * rest / some, 0)
-    low = np.where(finite, values, np.inf).min(axis=0).astype(np.float64)
-    high = np.where(finite, values, -np.inf).max(axis=0).astype(np.float64)
-    seen = count > 0
-    return Moments(count, nans, len(values) - count - nans, (values == 0).sum(axis=0),
-                   np.where(seen, mean + rest / some, np.nan), squares,
-                   np.where(seen, low, np.nan), np.where(seen, high, np.nan))
