@@ -7,24 +7,27 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import h5py
 import numpy as np
 import xxhash
-from h5py import h5d, h5f, h5g, h5p, h5s, h5t
+from h5py import h5d, h5f, h5fd, h5g, h5p, h5s, h5t
 
 from h5store.errors import OptionError, SchemaError
 from h5store.schema import Field, Schema, dumps
 from h5store.storage.cache import parse_bytes
 from h5store.storage.chunks import checksum
 from h5store.storage.codecs import Codec, Filters
+from h5store.storage.sink import Sink
 
 FORMAT = 1
 #: The group of what only h5store reads. Field datasets lie in one group a role.
 PRIVATE = "_h5store"
+#: Length of the digest of what is not a chunk; see `h5store.storage.rest`.
+REST_BYTES = 16
 
 # 128 KiB: smaller chunks cost ratio and requests, larger ones cost random reads. docs/decisions.md.
 DEFAULT_CHUNK = "128KiB"
@@ -152,25 +155,41 @@ def seal_of(schema_json: bytes, table: np.ndarray) -> str:
 
 
 def write_file(path: str, layout: Layout, chunks: Callable[[Field], Iterable[bytes]]) -> None:
-    """Write a whole store to `path`, new, and fsync it.
+    """Write a store to `path`, new; `h5store.storage.rest.refresh` makes it whole and durable.
 
     The same layout and chunks give the same bytes: no clock and no name goes into the file.
+
+    Raises
+    ------
+    OSError
+        With the errno of the call that failed.
     """
     import hdf5plugin  # noqa: F401  registers the filters that a dataset names; 10 ms, so only where needed
 
-    file = _create(path)
+    sink = Sink(path)
     try:
-        table = np.concatenate([np.zeros((0, 3), "<u8")] + [
-            _write_field(file, layout, field, chunks(field)) for field in layout.schema])
-        schema_json = dumps(layout.to_json())
-        _write_plain(file, f"{PRIVATE}/schema", np.frombuffer(schema_json, np.uint8))
-        _write_plain(file, f"{PRIVATE}/chunks", table)
-        file.attrs["format"] = np.bytes_(b"h5store")
-        file.attrs["format_version"] = np.uint32(FORMAT)
-        file.attrs["seal"] = np.bytes_(seal_of(schema_json, table).encode())
+        with _create(sink) as file:
+            table = np.concatenate([np.zeros((0, 3), "<u8")] + [
+                _write_field(file, layout, field, _unless_failed(sink, chunks(field))) for field in layout.schema])
+            schema_json = dumps(layout.to_json())
+            _write_plain(file, f"{PRIVATE}/schema", np.frombuffer(schema_json, np.uint8))
+            _write_plain(file, f"{PRIVATE}/chunks", table)
+            _write_plain(file, f"{PRIVATE}/rest", np.zeros(REST_BYTES, np.uint8))
+            file.attrs["format"] = np.bytes_(b"h5store")
+            file.attrs["format_version"] = np.uint32(FORMAT)
+            file.attrs["seal"] = np.bytes_(seal_of(schema_json, table).encode())
+    except Exception:
+        sink.check()  # where a write failed, what libhdf5 made of it later is no news
+        raise
     finally:
-        file.close()
-    fsync(path)
+        sink.close()
+    sink.check()
+
+
+def _unless_failed(sink: Sink, chunks: Iterable[bytes]) -> Iterator[bytes]:
+    for stored in chunks:
+        sink.check()
+        yield stored
 
 
 def fsync(path: str) -> None:
@@ -182,14 +201,15 @@ def fsync(path: str) -> None:
         os.close(fd)
 
 
-def _create(path: str) -> h5py.File:
+def _create(sink: Sink) -> h5py.File:
     access = h5p.create(h5p.FILE_ACCESS)
+    access.set_fileobj_driver(h5fd.fileobj_driver, sink)
     # v110: HDF5 checksums its own metadata, and every HDF5 since 2016 reads it.
     access.set_libver_bounds(h5f.LIBVER_V110, h5f.LIBVER_V110)
     access.set_fclose_degree(h5f.CLOSE_STRONG)
     creation = h5p.create(h5p.FILE_CREATE)
     creation.set_obj_track_times(False)
-    return h5py.File(h5f.create(os.fsencode(path), h5f.ACC_EXCL, fcpl=creation, fapl=access))
+    return h5py.File(h5f.create(b"%x" % id(sink), h5f.ACC_TRUNC, fcpl=creation, fapl=access))
 
 
 def _group(file: h5py.File, name: str) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from h5store.errors import CorruptChunkError, StaleStoreError
 from h5store.schema import Field
+from h5store.storage import rest
 from h5store.storage.chunks import checksum
 from h5store.storage.handles import Identity
 from h5store.storage.journal import FieldLog, Journal
@@ -112,6 +113,7 @@ def seal(path: str, layout: Layout, base: Base | None, journal: Journal | None, 
 
     try:
         write_file(aside, layout, chunks)
+        rest.refresh(aside)
         with contextlib.suppress(OSError):
             shutil.copymode(path, aside)
         os.replace(aside, path)
