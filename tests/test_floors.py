@@ -22,7 +22,7 @@ FLOORS = (
     ("moments", "sampling"),
     ("storage",),
     ("sources",),
-    ("choosing", "feeding", "fieldview", "loader", "looking", "packing", "position",
+    ("choosing", "export", "feeding", "fieldview", "loader", "looking", "packing", "position",
      "reader", "splits", "stream", "verify", "writer"),
     ("adapters", "explore"),
     ("cli",),
@@ -34,7 +34,7 @@ DOORS = {"looking": ("explore",), "fieldview": ("explore",), "loader": ("explore
 # Sampling is arithmetic: beside numpy it knows only what a field is and how to complain.
 NARROW = {"sampling": ("errors", "schema", "sampling")}
 # Rooms that may talk to HDF5.
-H5PY_ROOMS = ("storage/layout.py", "storage/opening.py", "storage/foreign.py", "storage/notes.py",
+H5PY_ROOMS = ("storage/layout.py", "storage/opening.py", "storage/foreign.py", "storage/notes.py", "export.py",
               "storage/validate.py", "sources/hdf5.py", "verify.py")
 # Imported inside their door only, and by nobody at import.
 EXTRAS = {
