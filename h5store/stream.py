@@ -14,7 +14,7 @@ import numpy as np
 from h5store.moments import Moments, by_channel, channels_of, moments_of
 from h5store.schema import Schema
 from h5store.storage import pool
-from h5store.storage.fetch import Pending
+from h5store.storage.tasks import Pending
 from h5store.storage.store import Store
 
 # A piece is one task. 1 MiB: smaller ones cost calls, larger ones leave the cores' own caches.

@@ -20,10 +20,12 @@ from numcodecs import blosc as _numcodecs
 
 #: A block that decodes alone: one sample of a light curve, a few dozen of a table. docs/decisions.md.
 _BLOCK_BYTES = 4096
-_LARGEST_BLOCK = 65536
+_LARGEST_BLOCK = 256 * 1024
 #: Up to here c-blosc splits a block into one stream a byte, and makes blocks of at least 64 KiB.
 _SPLIT = 16
 _LARGEST_TYPE = 255
+#: Type size of bytes, which are not shuffled: one that c-blosc does not split by, so that blocks are as asked for.
+_PLAIN = 32
 LEVEL = 5
 
 
@@ -38,7 +40,7 @@ def type_size(itemsize: int, shape: tuple[int, ...]) -> int:
     packs better, and blocks may be as small as a sample, so that one decodes alone. Bytes are not shuffled.
     """
     if itemsize == 1:
-        return 1
+        return _PLAIN
     size = itemsize
     for axis in reversed(shape):
         if size * axis > _LARGEST_TYPE:
@@ -56,8 +58,10 @@ def encode(chunk: np.ndarray, typesize: int) -> bytes:
         block = max(1, _BLOCK_BYTES // sample) * sample
     else:
         block = _LARGEST_BLOCK // typesize * typesize
-    flat = chunk.reshape(-1).view(f"V{typesize}" if typesize > 1 else "u1")
-    return _numcodecs.compress(flat, b"lz4", LEVEL, int(typesize > 1), block)  # type: ignore[no-any-return]
+    flat = chunk.reshape(-1).view(np.uint8)
+    if chunk.nbytes % typesize == 0:
+        flat = flat.view(f"V{typesize}")
+    return _numcodecs.compress(flat, b"lz4", LEVEL, int(typesize != _PLAIN), block)  # type: ignore[no-any-return]
 
 
 @lru_cache(maxsize=1)
@@ -69,6 +73,7 @@ def _library() -> ctypes.CDLL | None:
             try:
                 library = ctypes.CDLL(path)
                 library.blosc_decompress_ctx.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+                library.LZ4_decompress_safe.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int)
                 library.blosc_getitem.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_void_p)
             except (OSError, AttributeError):
                 continue
@@ -107,7 +112,7 @@ def decode(stored: memoryview, address: int, out: int, nbytes: int) -> None:
     if library is None:
         target = (ctypes.c_uint8 * nbytes).from_address(out)
         try:
-            _numcodecs.decompress(stored, np.frombuffer(target, np.uint8))
+            _numcodecs.decompress(stored, np.ctypeslib.as_array(target))
         except (RuntimeError, ValueError) as error:
             raise BloscError(f"Blosc stream does not decode ({error})") from error
     elif library.blosc_decompress_ctx(address, out, nbytes, 1) != nbytes:
@@ -134,3 +139,41 @@ def decode_part(stored: memoryview, address: int, first: int, size: int, out: in
     library, typesize = _library(), stored[3]
     if library is None or library.blosc_getitem(address, first // typesize, size // typesize, out) != size:
         raise BloscError("Blosc stream does not decode")
+
+
+def blocks(stored: memoryview, nbytes: int, sample: int) -> list[tuple[int, int]] | None:
+    """(offset, size) of every sample's block in a chunk that is not shuffled and has a block a sample, or None.
+
+    Raises
+    ------
+    BloscError
+    """
+    check_header(stored, nbytes)
+    flags, (block,) = stored[2], struct.unpack_from("<I", stored, 8)
+    if flags & 2:  # stored as it is
+        return [(at, sample) for at in range(16, 16 + nbytes, sample)] if len(stored) == 16 + nbytes else None
+    # Bits: 0 and 2 shuffled by bytes or bits, 4 not split into streams, 5 to 7 the codec, 1 for LZ4.
+    if flags & 5 or not flags & 16 or flags >> 5 != 1 or block != sample or _library() is None:
+        return None
+    found = []
+    for start in struct.unpack_from(f"<{nbytes // sample}i", stored, 16):
+        if not 16 <= start <= len(stored) - 4:
+            raise BloscError("a Blosc block lies outside its chunk")
+        (size,) = struct.unpack_from("<i", stored, start)
+        if not 0 < size <= min(sample, len(stored) - start - 4):
+            raise BloscError("a Blosc block lies outside its chunk")
+        found.append((start + 4, size))
+    return found
+
+
+def decode_block(address: int, size: int, out: int, nbytes: int) -> None:
+    """Decode one block of `size` bytes at `address`, from `blocks`, to the `nbytes` of memory at `out`.
+
+    Raises
+    ------
+    BloscError
+    """
+    if size == nbytes:  # a block that did not shrink is stored as it is
+        ctypes.memmove(out, address, nbytes)
+    elif _library().LZ4_decompress_safe(address, out, size, nbytes) != nbytes:  # type: ignore[union-attr]
+        raise BloscError("an LZ4 block does not decode")

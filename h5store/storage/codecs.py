@@ -94,7 +94,7 @@ class Codec:
         if self.name == "lz4":
             # Blosc's container: shuffles in the same pass, which numpy or a second filter do not.
             typesize = blosc.type_size(itemsize, shape)
-            return ((BLOSC, (2, 2, typesize, 0, blosc.LEVEL, int(typesize > 1), 1)),)
+            return ((BLOSC, (2, 2, typesize, 0, blosc.LEVEL, int(itemsize > 1), 1)),)
         shuffle = ((SHUFFLE, (itemsize,)),) if itemsize > 1 else ()
         last = DEFLATE if self.name == "gzip" else ZSTD
         return (*shuffle, (last, (self.level or 0,)))
@@ -108,6 +108,11 @@ def unsupported(filters: Filters) -> str | None:
     if sum(number in COMPRESSORS for number, _ in filters) > 1:
         return "two compressors in one pipeline are decoded by libhdf5 only"
     return None
+
+
+def plain_blocks(filters: Filters) -> bool:
+    """Whether chunks are Blosc's alone and not shuffled, so that their blocks may be decoded to where they go."""
+    return len(filters) == 1 and filters[0][0] == BLOSC and len(filters[0][1]) > 5 and not filters[0][1][5]
 
 
 def masked(filters: Filters, mask: int) -> Filters:

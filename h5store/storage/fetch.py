@@ -7,31 +7,21 @@ a thread. Tasks write to places of their own and never wait for each other.
 from __future__ import annotations
 
 import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
 from itertools import repeat
 from typing import Any, Protocol
 
 import numpy as np
 
 from h5store.errors import CorruptChunkError
-from h5store.storage import blosc, codecs, pool
+from h5store.storage import blosc, codecs
 from h5store.storage.cache import SampleCache
 from h5store.storage.chunks import ChunkTable, checksum
 from h5store.storage.handles import FileSource
+from h5store.storage.tasks import Task, Tasks
 
 #: Decoded bytes of one task: enough to be worth the handing over, little enough to share out evenly.
 _TASK_BYTES = 1 << 20
-
-
-@dataclass
-class Tasks:
-    """What is still to be done for a read: in the pool, and then in the thread that waits."""
-
-    work: list[Callable[[], None]] = field(default_factory=list)
-    finish: list[Callable[[], None]] = field(default_factory=list)
 
 
 class FieldBytes(Protocol):
@@ -41,53 +31,13 @@ class FieldBytes(Protocol):
     dtype: np.dtype
     shape: tuple[int, ...]
 
-    def gather(self, ids: np.ndarray, out: np.ndarray) -> Tasks: ...
+    def gather(self, ids: np.ndarray, out: np.ndarray, to: np.ndarray | None = None) -> Tasks:
+        """Samples `ids` (int64, in range, any order) into the rows `to` of `out`; in order where that is None."""
+        ...
 
-    def runs(self, ranges: np.ndarray, out: np.ndarray) -> Tasks: ...
-
-
-class Pending:
-    """A read that is under way. `result` waits for it; an error leaves nothing writing behind it.
-
-    The tasks are taken from one queue by as many runners as there are threads: a thread that was held up
-    leaves the rest to the others.
-    """
-
-    def __init__(self, parts: Sequence[Tasks], threads: int) -> None:
-        self._finish = [f for part in parts for f in part.finish]
-        self._todo = deque(task for part in parts for task in part.work)
-        runners = min(threads, len(self._todo))
-        self._futures: list[Future[Any]] = [pool.submit(self._run) for _ in range(runners)]
-
-    def _run(self) -> None:
-        while True:
-            try:
-                task = self._todo.popleft()
-            except IndexError:
-                return
-            try:
-                task()
-            except BaseException:
-                self._todo.clear()
-                raise
-
-    def result(self) -> None:
-        try:
-            pool.wait(self._futures)
-        finally:
-            self._todo.clear()
-        for step in self._finish:
-            step()
-        self._futures, self._finish = [], []
-
-    def cancel(self) -> None:
-        """Give the read up; returns when no task writes any more."""
-        self._todo.clear()
-        for future in self._futures:
-            future.cancel()
-        for future in self._futures:
-            if not future.cancelled():
-                future.exception()
+    def runs(self, ranges: np.ndarray, out: np.ndarray, to: np.ndarray | None = None) -> Tasks:
+        """Samples of the runs [lo, hi) in `ranges` (k, 2), one after the other, likewise. A row of -1 is left out."""
+        ...
 
 
 class _Room(threading.local):
@@ -144,31 +94,32 @@ class ChunkedField:
         self._chunk_bytes = int(np.prod(self._chunk_shape, dtype=np.int64)) * stored.itemsize
         self._row = self._chunk_bytes // table.samples
         self._native = stored.isnative
+        self._alone = self._native and codecs.plain_blocks(filters)
         self._blosc = len(filters) == 1 and filters[0][0] == codecs.BLOSC and table.masks is None
 
     # ---- planning
 
-    def gather(self, ids: np.ndarray, out: np.ndarray) -> Tasks:
-        """Samples `ids` (int64, in range, any order) into `out` (len(ids), *shape)."""
+    def gather(self, ids: np.ndarray, out: np.ndarray, to: np.ndarray | None = None) -> Tasks:
         chunk = ids // self.table.samples
         if self.resident:
             array, filled = self._kept()
-            return Tasks(self._missing(array, filled, chunk), [lambda: _take(array, ids, out)])
-        order = None
+            return Tasks(self._missing(array, filled, chunk), self._takes(array, ids, out, to))
         if len(ids) > 1 and (chunk[1:] < chunk[:-1]).any():
             order = np.argsort(chunk, kind="stable")
-            chunk, ids = chunk[order], ids[order]
+            chunk, ids, to = chunk[order], ids[order], order if to is None else to[order]
         edges = np.flatnonzero(chunk[1:] != chunk[:-1]) + 1
         starts = np.concatenate(([0], edges, [len(ids)])) if len(ids) else np.zeros(1, np.int64)
         local = ids - chunk * self.table.samples
 
         def work(groups: np.ndarray) -> None:
-            self._gather(groups, starts, chunk, local, order, out)
+            self._gather(groups, starts, chunk, local, to, out)
 
         return Tasks(self._sliced(np.arange(len(starts) - 1), work))
 
-    def runs(self, ranges: np.ndarray, out: np.ndarray) -> Tasks:
-        """Samples of the runs [lo, hi) in `ranges` (k, 2), one after the other, into `out`."""
+    def runs(self, ranges: np.ndarray, out: np.ndarray, to: np.ndarray | None = None) -> Tasks:
+        if self.resident:
+            ids, to = expand(ranges, to)
+            return self.gather(ids, out, to)
         lo, hi = ranges[:, 0], ranges[:, 1]
         per = self.table.samples
         place = np.cumsum(hi - lo) - (hi - lo)
@@ -177,30 +128,20 @@ class ChunkedField:
         chunk = first[run] + np.arange(len(run)) - np.repeat(np.cumsum(count) - count, count)
         start = np.maximum(lo[run], chunk * per)
         stop = np.minimum(hi[run], (chunk + 1) * per)
-        to = place[run] + start - lo[run]
-        pieces = np.stack([chunk, start - chunk * per, stop - chunk * per, to], axis=1)
-        if self.resident:
-            array, filled = self._kept()
-            finish = [lambda: _copy_runs(array, lo.tolist(), hi.tolist(), place.tolist(), out)]
-            return Tasks(self._missing(array, filled, chunk), finish)
-        return Tasks(self._sliced(pieces, lambda part: self._copy_pieces(part, out)))
+        at = place[run] + start - lo[run]
+        pieces = np.stack([chunk, start - chunk * per, stop - chunk * per, at], axis=1)
+        return Tasks(self._sliced(pieces, lambda part: self._copy_pieces(part, out, to)))
 
     @property
     def resident(self) -> bool:
         """Whether the cache keeps this field as one array, filled chunk by chunk."""
         return self.cache.whole(self.name)
 
-    def warm(self, ids: np.ndarray) -> tuple[Tasks, np.ndarray]:
-        """Bring samples of a resident field into its array, (samples, *shape), which is given too."""
-        array, filled = self._kept()
-        return Tasks(self._missing(array, filled, ids // self.table.samples)), array
-
     def _kept(self) -> tuple[np.ndarray, np.ndarray]:
         # A read asks once: another thread may empty the cache at any time, and then this pair is the read's own.
         return self.cache.array(self.name, (self.samples, *self.shape), self.dtype, len(self.table))
 
-    def _missing(self, array: np.ndarray, filled: np.ndarray, chunk: np.ndarray
-                 ) -> list[Callable[[], None]]:
+    def _missing(self, array: np.ndarray, filled: np.ndarray, chunk: np.ndarray) -> list[Task]:
         """Tasks that decode those of these chunks that are not in the array yet."""
         if filled.all():
             return []
@@ -208,7 +149,18 @@ class ChunkedField:
         wanted[chunk] = True
         return self._sliced(np.flatnonzero(wanted & ~filled), lambda part: self._fill(array, filled, part))
 
-    def _sliced(self, items: np.ndarray, work: Callable[[np.ndarray], None]) -> list[Callable[[], None]]:
+    def _takes(self, array: np.ndarray, ids: np.ndarray, out: np.ndarray, to: np.ndarray | None) -> list[Task]:
+        def take(part: slice) -> None:
+            if to is None:
+                # mode: the ids are checked already, and "raise" would go through a buffer.
+                np.take(array, ids[part], axis=0, out=out[part], mode="clip")
+            else:
+                out[to[part]] = array[ids[part]]
+
+        step = max(1, _TASK_BYTES // self._row)
+        return [lambda part=slice(i, i + step): take(part) for i in range(0, len(ids), step)]  # type: ignore[misc]
+
+    def _sliced(self, items: np.ndarray, work: Callable[[np.ndarray], None]) -> list[Task]:
         if not len(items):
             return []
         slices = min(len(items), -(-len(items) * self._chunk_bytes // _TASK_BYTES))
@@ -223,7 +175,7 @@ class ChunkedField:
         return zip(table.offsets[chunks].tolist(), table.sizes[chunks].tolist(), sums)
 
     def _gather(self, groups: np.ndarray, starts: np.ndarray, chunk: np.ndarray, local: np.ndarray,
-                order: np.ndarray | None, out: np.ndarray) -> None:
+                to: np.ndarray | None, out: np.ndarray) -> None:
         first, last = int(groups[0]), int(groups[-1]) + 1
         edges = starts[first:last + 1].tolist()
         numbers = chunk[starts[first:last]]
@@ -232,14 +184,14 @@ class ChunkedField:
         with self.source.lease() as fd:
             for number, place, s, e in zip(numbers.tolist(), self._places(numbers), edges[:-1], edges[1:]):
                 if e - s <= few and not self._may_keep:
-                    rows = range(s, e) if order is None else order[s:e].tolist()
+                    rows = range(s, e) if to is None else to[s:e].tolist()
                     if self._decode_some(fd, number, place, local[s:e].tolist(), rows, base):
                         continue
                 block = self._decoded(fd, number, place)
-                if order is None:
+                if to is None:
                     np.take(block, local[s:e], axis=0, out=out[s:e], mode="clip")
                 else:
-                    out[order[s:e]] = block[local[s:e]]
+                    out[to[s:e]] = block[local[s:e]]
 
     def _decode_some(self, fd: int, chunk: int, place: _Place, local: Iterable[int], rows: Iterable[int], base: int
                      ) -> bool:
@@ -255,18 +207,39 @@ class ChunkedField:
             raise self._corrupt(chunk, error) from error
         return True
 
-    def _copy_pieces(self, pieces: np.ndarray, out: np.ndarray) -> None:
+    def _copy_pieces(self, pieces: np.ndarray, out: np.ndarray, to: np.ndarray | None) -> None:
         per, row, have, block = self.table.samples, self._row, -1, None
         flat = out.reshape(-1).view(np.uint8)
         base = flat.ctypes.data
         with self.source.lease() as fd:
-            for (chunk, start, stop, to), place in zip(pieces.tolist(), self._places(pieces[:, 0])):
-                if stop - start == per and self._native:
-                    self._decode(fd, chunk, place, flat, base, to * row)
+            for (chunk, start, stop, at), place in zip(pieces.tolist(), self._places(pieces[:, 0])):
+                if to is None and stop - start == per and self._native:
+                    self._decode(fd, chunk, place, flat, base, at * row)
+                    continue
+                if to is not None and self._alone and self._decode_alone(
+                        fd, chunk, place, start, to[at:at + stop - start].tolist(), base):
                     continue
                 if chunk != have or block is None:
                     have, block = chunk, self._decode_scratch(fd, chunk, place)
-                out[to:to + stop - start] = block[start:stop]
+                if to is None:
+                    out[at:at + stop - start] = block[start:stop]
+                else:
+                    _scatter(block[start:stop], out, to[at:at + stop - start])
+
+    def _decode_alone(self, fd: int, chunk: int, place: _Place, start: int, rows: list[int], base: int) -> bool:
+        """Decode samples of a chunk, from `start` on, straight to rows of the array at `base`, if each is a block."""
+        stored, address = self._stored(fd, chunk, place)
+        row = self._row
+        try:
+            found = blosc.blocks(stored, self._chunk_bytes, row)
+            if found is None:
+                return False
+            for (offset, size), at in zip(found[start:start + len(rows)], rows):
+                if at >= 0:
+                    blosc.decode_block(address + offset, size, base + at * row, row)
+        except blosc.BloscError as error:
+            raise self._corrupt(chunk, error) from error
+        return True
 
     def _fill(self, kept: np.ndarray, filled: np.ndarray, chunks: np.ndarray) -> None:
         """Decode chunks into the array that keeps the whole field. Twice the same chunk writes the same bytes."""
@@ -352,11 +325,18 @@ class ChunkedField:
         return f"{self.label} chunk {chunk} (samples {first}-{last})"
 
 
-def _take(kept: np.ndarray, ids: np.ndarray, out: np.ndarray) -> None:
-    # mode: the ids are checked already, and "raise" would go through a buffer.
-    np.take(kept, ids, axis=0, out=out, mode="clip")
+def _scatter(samples: np.ndarray, out: np.ndarray, to: np.ndarray) -> None:
+    """Samples to rows of `out`; those whose row is -1 are left out."""
+    if to.min() < 0:
+        samples, to = samples[to >= 0], to[to >= 0]
+    out[to] = samples
 
 
-def _copy_runs(kept: np.ndarray, lo: list[int], hi: list[int], place: list[int], out: np.ndarray) -> None:
-    for a, b, to in zip(lo, hi, place):
-        out[to:to + b - a] = kept[a:b]
+def expand(ranges: np.ndarray, to: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
+    """Ids of runs [lo, hi), one after the other, and their rows, without those that are left out."""
+    lengths = ranges[:, 1] - ranges[:, 0]
+    shifts = ranges[:, 0] - (np.cumsum(lengths) - lengths)
+    ids = np.arange(lengths.sum()) + np.repeat(shifts, lengths)
+    if to is None or not len(to) or to.min() >= 0:
+        return ids, to
+    return ids[to >= 0], to[to >= 0]

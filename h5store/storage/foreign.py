@@ -21,11 +21,12 @@ from h5store.schema import CODE_DTYPE, Field, Schema, checked_dtype
 from h5store.storage import codecs, pool
 from h5store.storage.cache import SampleCache, parse_bytes
 from h5store.storage.chunks import ChunkTable
-from h5store.storage.fetch import ChunkedField, FieldBytes, Tasks
+from h5store.storage.fetch import ChunkedField, FieldBytes, expand
 from h5store.storage.handles import FileSource
 from h5store.storage.layout import PRIVATE
 from h5store.storage.opening import open_hdf5
 from h5store.storage.store import DEFAULT_CACHE, Store
+from h5store.storage.tasks import Tasks
 from h5store.storage.validate import check_foreign, plugins_off
 
 #: Samples that are read together from a dataset without chunks.
@@ -254,16 +255,15 @@ class _TextField:
         self.name, self.shape, self.dtype = field.name, field.shape, CODE_DTYPE
         self._codes = codes
 
-    def gather(self, ids: np.ndarray, out: np.ndarray) -> Tasks:
-        return Tasks(finish=[lambda: np.copyto(out, self._codes[ids])])
+    def gather(self, ids: np.ndarray, out: np.ndarray, to: np.ndarray | None = None) -> Tasks:
+        def put() -> None:
+            out[slice(None) if to is None else to] = self._codes[ids]
 
-    def runs(self, ranges: np.ndarray, out: np.ndarray) -> Tasks:
-        return self.gather(expand(ranges), out)
+        return Tasks([put])
 
-
-def expand(ranges: np.ndarray) -> np.ndarray:
-    """Ids of runs [lo, hi), one after the other."""
-    return np.concatenate([np.arange(lo, hi, dtype=np.int64) for lo, hi in ranges.tolist()] or [np.zeros(0, np.int64)])
+    def runs(self, ranges: np.ndarray, out: np.ndarray, to: np.ndarray | None = None) -> Tasks:
+        ids, to = expand(ranges, to)
+        return self.gather(ids, out, to)
 
 
 _files: dict[tuple[int, FileSource], h5py.File] = {}
@@ -286,13 +286,14 @@ class SlowField:
         self._where, self._source = where, source
         self._samples = chunks[0] if chunks else max(1, _PIECE_BYTES // max(1, field.nbytes))
 
-    def gather(self, ids: np.ndarray, out: np.ndarray) -> Tasks:
-        return Tasks([lambda: self._read(ids, out)])
+    def gather(self, ids: np.ndarray, out: np.ndarray, to: np.ndarray | None = None) -> Tasks:
+        return Tasks([lambda: self._read(ids, out, to)])
 
-    def runs(self, ranges: np.ndarray, out: np.ndarray) -> Tasks:
-        return self.gather(expand(ranges), out)
+    def runs(self, ranges: np.ndarray, out: np.ndarray, to: np.ndarray | None = None) -> Tasks:
+        ids, to = expand(ranges, to)
+        return self.gather(ids, out, to)
 
-    def _read(self, ids: np.ndarray, out: np.ndarray) -> None:
+    def _read(self, ids: np.ndarray, out: np.ndarray, to: np.ndarray | None) -> None:
         """A slice of each chunk that holds any of the samples: h5py's own lists of ids are quadratic."""
         dataset = self._open()[self._where]
         order = np.argsort(ids, kind="stable")
@@ -301,7 +302,8 @@ class SlowField:
         for part in np.split(np.arange(len(ids)), edges):
             if len(part):
                 lo, hi = int(ordered[part[0]]), int(ordered[part[-1]]) + 1
-                out[order[part]] = dataset[lo:hi][ordered[part] - lo]
+                rows = order[part] if to is None else to[order[part]]
+                out[rows] = dataset[lo:hi][ordered[part] - lo]
 
     def _open(self) -> h5py.File:
         # Keyed by process: an HDF5 file that was opened before a fork must not be read after it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,11 @@ from h5store.schema import Schema
 from h5store.storage import handles, pool
 from h5store.storage.cache import SampleCache, parse_bytes
 from h5store.storage.chunks import ChunkTable
-from h5store.storage.fetch import ChunkedField, FieldBytes, Pending
+from h5store.storage.fetch import ChunkedField, FieldBytes
 from h5store.storage.handles import FileSource
 from h5store.storage.layout import Layout
 from h5store.storage.opening import StoreFile, open_store
+from h5store.storage.tasks import Pending
 
 # Enough for most tables and label fields to be decoded once; small beside a training process.
 DEFAULT_CACHE = "256MiB"
@@ -57,7 +58,11 @@ class Store:
         FileNotFoundError, FormatError, OptionError
         """
         budget, count = parse_bytes(cache or 0, "cache"), pool.thread_count(threads)
-        file = _held(os.fsdecode(path))
+        return cls.of(_held(os.fsdecode(path)), budget, count, verify)
+
+    @classmethod
+    def of(cls, file: StoreFile, budget: int, threads: int, verify: bool = True) -> Store:
+        """A store that was opened already."""
         layout = file.layout
         kept = SampleCache(budget, {f.name: f.nbytes * layout.length for f in layout.schema})
         fields = {
@@ -66,7 +71,7 @@ class Store:
                                  cache=kept, verify=verify)
             for f in layout.schema}
         stored = sum(int(t.sizes.sum()) for t in file.tables.values())
-        return cls(file.source, layout.schema, layout.length, layout.block, file.seal, fields, kept, count, layout,
+        return cls(file.source, layout.schema, layout.length, layout.block, file.seal, fields, kept, threads, layout,
                    stored)
 
     @property
@@ -81,32 +86,35 @@ class Store:
         """An uninitialised array (samples, *shape) for each field."""
         return {n: np.empty((samples, *self._fields[n].shape), self._fields[n].dtype) for n in names}
 
-    def gather(self, ids: np.ndarray, out: Mapping[str, np.ndarray]) -> Pending:
+    def gather(self, ids: np.ndarray, out: Mapping[str, np.ndarray], *, ahead: bool = False) -> Pending:
         """Begin to read samples `ids` (int64, in range) into the arrays of `out`, by field name."""
-        return Pending([self._fields[name].gather(ids, array) for name, array in out.items()], self.threads)
+        return Pending([self._fields[name].gather(ids, array) for name, array in out.items()], self.threads, ahead=ahead)
 
-    def resident(self, name: str) -> bool:
-        """Whether the cache keeps the field whole, so that `kept` and `warm` serve it."""
-        field = self._fields[name]
-        return isinstance(field, ChunkedField) and field.resident
+    def runs(self, ranges: np.ndarray, out: Mapping[str, np.ndarray]) -> Pending:
+        """Begin to read runs [lo, hi) of samples, shape (k, 2), one after the other into the arrays of `out`."""
+        return Pending([self._fields[name].runs(ranges, array) for name, array in out.items()], self.threads)
 
-    def warm(self, ids: np.ndarray, names: Sequence[str]) -> tuple[Pending, dict[str, np.ndarray]]:
-        """Begin to bring samples of resident fields into memory, and the arrays (length, *shape) that will hold them.
+    def window(self, ranges: np.ndarray, to: np.ndarray | None, ids: Callable[[], np.ndarray],
+               out: Mapping[str, np.ndarray]) -> Pending:
+        """Begin to read runs of samples ahead, into the rows `to` of the arrays of `out`; -1: left out.
 
-        Only those samples are valid there, once the read has its result.
+        `ids` gives the same samples in the order of the rows: what the cache holds is quickest taken so.
         """
-        warmed = {name: self._chunked(name).warm(ids) for name in names}
-        pending = Pending([tasks for tasks, _ in warmed.values()], self.threads)
-        return pending, {name: array for name, (_, array) in warmed.items()}
+        order = None
+        parts = []
+        for name, array in out.items():
+            field = self._fields[name]
+            if isinstance(field, ChunkedField) and field.resident:
+                order = ids() if order is None else order
+                parts.append(field.gather(order, array))
+            else:
+                parts.append(field.runs(ranges, array, to))
+        return Pending(parts, self.threads, ahead=True)
 
     def _chunked(self, name: str) -> ChunkedField:
         field = self._fields[name]
         assert isinstance(field, ChunkedField)
         return field
-
-    def runs(self, ranges: np.ndarray, out: Mapping[str, np.ndarray]) -> Pending:
-        """Begin to read runs [lo, hi) of samples, shape (k, 2), one after the other into the arrays of `out`."""
-        return Pending([self._fields[name].runs(ranges, array) for name, array in out.items()], self.threads)
 
     def renew(self) -> None:
         """Go on with the file that is at the path now: the same samples, after a note was added.
