@@ -64,6 +64,22 @@ def saved_part(path: str, name: str, length: int) -> np.ndarray:
                      "split({...}, save=True)")
 
 
+def part_names(path: str) -> list[list[str]]:
+    """Names of the parts of each saved split."""
+    return [names for names in map(_names, notes.keys(path)) if names]
+
+
+def part_sizes(path: str, names: list[str], length: int) -> dict[str, int]:
+    """Samples of each part of a saved split.
+
+    Raises
+    ------
+    CorruptChunkError
+    """
+    counts = np.bincount(_codes(path, _key(names), length), minlength=len(names) + 1)
+    return dict(zip(names, counts[1:].tolist()))
+
+
 def _key(names: list[str]) -> str:
     return _PREFIX + dumps(names).decode()
 
