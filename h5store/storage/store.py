@@ -82,6 +82,13 @@ class Store:
         """The chunk table of a field of a store of this library's own."""
         return self._chunked(name).table
 
+    def chunk_bytes(self, name: str) -> int | None:
+        """Bytes that reading one sample of a field may decode; None where only libhdf5 knows."""
+        field = self._fields[name]
+        if not isinstance(field, ChunkedField):
+            return None
+        return field.table.samples * self.schema[name].nbytes
+
     def empty(self, names: Sequence[str], samples: int) -> dict[str, np.ndarray]:
         """An uninitialised array (samples, *shape) for each field."""
         return {n: np.empty((samples, *self._fields[n].shape), self._fields[n].dtype) for n in names}
