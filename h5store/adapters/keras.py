@@ -15,14 +15,16 @@ from __future__ import annotations
 import inspect
 import sys
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from h5store.errors import SchemaError, require
+from h5store.errors import OptionError, SchemaError, require
 from h5store.loader import Loader
+from h5store.schema import Role, Schema
 
 if TYPE_CHECKING:
     from keras.utils import PyDataset
@@ -92,6 +94,25 @@ def _batches_class() -> type:
             self._begun = 0    # epochs begun in this pass: more than one only when it has no end
             self._steps: weakref.WeakKeyDictionary[Any, int | None] = weakref.WeakKeyDictionary()
             self._current: int | None = None
+            self._class_weight = False
+
+        @property
+        def workers(self) -> int:
+            """Keras' own threads: one, always."""
+            return 1
+
+        @workers.setter
+        def workers(self, value: int) -> None:
+            _stays("workers", value > 1)
+
+        @property
+        def use_multiprocessing(self) -> bool:
+            """Keras' own processes: none, always."""
+            return False
+
+        @use_multiprocessing.setter
+        def use_multiprocessing(self, value: bool) -> None:
+            _stays("use_multiprocessing", value)
 
         def __len__(self) -> int:
             return len(self.loader)
@@ -103,6 +124,7 @@ def _batches_class() -> type:
             if adapter is None:
                 return len(self)
             adapter.shuffle = False
+            self._class_weight = adapter.class_weight is not None
             if known:
                 self._steps[adapter] = self._current = steps
             return None if self._steps.get(adapter) else len(self)
@@ -111,12 +133,16 @@ def _batches_class() -> type:
             if index < 0:
                 index += len(self)
             epoch, step = divmod(index, len(self))
-            if not self._within:
-                return self._apply(self.loader.batch(self.epoch + epoch, step))
-            if index == 0:
-                self._begin_pass()
-            self._served = max(self._served, index + 1)
-            return self._apply(self._stream.get(self.epoch + epoch, step))
+            if self._within:
+                if index == 0:
+                    self._begin_pass()
+                self._served = max(self._served, index + 1)
+                batch = self._apply(self._stream.get(self.epoch + epoch, step))
+            else:
+                batch = self._apply(self.loader.batch(self.epoch + epoch, step))
+            if self._class_weight:
+                _check_class_weight(batch, self.loader.reader.schema)
+            return batch
 
         def _begin_pass(self) -> None:
             # One batch of several is a trainer that looks at the shapes: the epoch is still to come.
@@ -142,6 +168,29 @@ def _batches_class() -> type:
         _length = 0
 
     return KerasBatches
+
+
+def _stays(option: str, asked: bool) -> None:
+    if asked:
+        warnings.warn(f"{option}: h5store reads ahead in threads of its own, so Keras' stay off; choose how many with "
+                      "h5store.Reader(path, threads=...)", stacklevel=3)
+
+
+def _check_class_weight(batch: Any, schema: Schema) -> None:
+    """Say what to do where Keras cannot weigh classes, and says so badly.
+
+    Raises
+    ------
+    OptionError
+    """
+    names = {role: ", ".join(repr(f.name) for f in schema.of(role)) for role in (Role.LABELS, Role.WEIGHTS)}
+    if len(batch) == 3:
+        raise OptionError(f"fit: class_weight beside weights ({names[Role.WEIGHTS] or 'of the transform'}): Keras takes "
+                          "one of them; leave class_weight out and multiply it into the weights, or leave these out "
+                          "with to_keras(transform=lambda inputs, labels, weights: (inputs, labels))")
+    if len(batch) == 2 and isinstance(batch[1], dict):
+        raise OptionError(f"fit: class_weight with several labels ({names[Role.LABELS]}): Keras weighs the classes of "
+                          "one; give every sample its own instead, as weights={...} when packing or from a transform")
 
 
 def _keras_adapter(frame: FrameType) -> tuple[Any, bool, int | None]:
