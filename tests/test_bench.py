@@ -46,7 +46,7 @@ def test_check_gives_every_figure_with_its_bound(tmp_path: Path) -> None:
     pytest.importorskip("keras")
     checks = run_bench(tmp_path, "--check", "--only", "W1")["checks"]
     whats = [row["what"] for row in checks]
-    assert len(whats) == len(set(whats)) == 16
+    assert len(whats) == len(set(whats)) == 17
     for start in ("shuffled epoch", "random batches", "file / raw", "pack", "memory", "open", "2 threads",
                   "Keras"):
         assert any(what.startswith(start) for what in whats)

@@ -65,9 +65,10 @@ class Limit:
 
 @dataclass(frozen=True)
 class Drained:
-    """One timed pass: seconds, samples and batches served, and whether the epoch came to its end."""
+    """One timed pass: seconds on the clock and of the processor, what was served, whether to the end."""
 
     seconds: float
+    cpu_seconds: float
     samples: int
     batches: int
     whole: bool
@@ -89,11 +90,11 @@ def drain(contender: Contender, seed: int, limit: Limit) -> Drained:
     samples = batches = 0
     whole = True
     epoch = contender.epoch(seed)
-    start = time.perf_counter()
+    start, cpu_start = time.perf_counter(), time.process_time()
     for batch in epoch:
         samples += len(first_array(batch))
         batches += 1
         if batches == limit.batches or (batches > 1 and time.perf_counter() - start > limit.seconds):
             whole = False
             break
-    return Drained(time.perf_counter() - start, samples, batches, whole)
+    return Drained(time.perf_counter() - start, time.process_time() - cpu_start, samples, batches, whole)

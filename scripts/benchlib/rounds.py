@@ -64,6 +64,11 @@ def race(entries: Sequence[Entry], rounds: int) -> None:
             entry.runs.append(drain(entry.contender, seed, entry.limit))
 
 
+def quiet(entry: Entry) -> float:
+    """The part of a core that a contender of one thread had: well under 1.0, and others were at work."""
+    return median(run.cpu_seconds / run.seconds for run in entry.runs)
+
+
 def ratio(ours: Entry, theirs: Entry) -> float:
     """Our rate to theirs: the median of the ratios within a round; wrong answers have no speed."""
     if ours.fault or theirs.fault:
