@@ -61,8 +61,8 @@ class Tail:
 
     def _encode(self, samples: np.ndarray) -> None:
         """Encode whole chunks in the pool, in order, and wait: the caller may change its array afterwards."""
-        # One axis a chunk: with all of a sample's, numpy before 2.0 has too few.
-        chunks = samples.reshape(len(samples) // len(self._rows), -1)
+        # One axis a sample: with all of its own, and one for the chunks, numpy before 2.0 has too few.
+        chunks = samples.reshape(len(samples) // len(self._rows), len(self._rows), -1)
         step = max(1, min(_BATCH_BYTES // max(1, self._rows.nbytes), -(-len(chunks) // self._threads)))
 
         def work(part: np.ndarray) -> list[bytes]:
