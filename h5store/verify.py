@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 import h5py
 import numpy as np
 
-from h5store.errors import CorruptChunkError
+from h5store.errors import CorruptChunkError, FormatError, StoreExistsError
+from h5store.repair import Damage, chunks_of, copy, whole_samples
 from h5store.schema import Field
-from h5store.storage import notes
+from h5store.storage import notes, pool, rest
 from h5store.storage.layout import dataset_path
+from h5store.storage.opening import open_damaged
 from h5store.storage.store import Store
+from h5store.stream import stream
 
-#: Chunks that are read at once.
-_STEP = 64
 #: Samples that a report names of each field.
 _NAMED = 10
 
@@ -41,12 +42,21 @@ class Report:
         What is damaged, each with field, chunk and samples. Empty for a whole store.
     nonfinite : dict of str to NonFinite
         Fields that hold NaN or infinity. They are stored exactly, and are what a loss of NaN comes from.
+    damaged : tuple of Damage
+        Chunks that are lost.
+    repaired : str or None
+        The new store that a repair made.
+    salvaged : int
+        Samples in it: those that are whole in every field, in the order of the file.
     """
 
     path: str
     samples: int
     problems: tuple[str, ...]
     nonfinite: dict[str, NonFinite] = field(default_factory=dict)
+    damaged: tuple[Damage, ...] = ()
+    repaired: str | None = None
+    salvaged: int = 0
 
     @property
     def ok(self) -> bool:
@@ -54,22 +64,30 @@ class Report:
         return not self.problems
 
     def __str__(self) -> str:
-        lines = [f"{self.path}: {self.samples:,} samples, {'whole' if self.ok else f'{len(self.problems)} problems'}"]
+        state = "whole" if self.ok else f"{len(self.problems)} problem{'s' * (len(self.problems) > 1)}"
+        lines = [f"{self.path}: {self.samples:,} samples, {state}"]
         lines += [f"  {p}" for p in self.problems]
         for name, found in self.nonfinite.items():
             more = ", ..." if len(found.samples) == _NAMED else ""
             lines.append(f"  field {name!r}: {found.values:,} non-finite values, in samples "
                          f"{', '.join(map(str, found.samples))}{more}")
+        if self.repaired is not None:
+            lines.append(f"  {self.salvaged:,} samples that are whole are in {self.repaired}; "
+                         f"{self.samples - self.salvaged:,} are left out")
         return "\n".join(lines)
 
 
-def verify(path: str | os.PathLike[str], *, threads: int | None = None) -> Report:
-    """Read every chunk of a store and check it.
+def verify(path: str | os.PathLike[str], *, threads: int | None = None,
+           repair: str | os.PathLike[str] | None = None) -> Report:
+    """Read every chunk of a store and check it. The store is not changed.
 
     Parameters
     ----------
     path : str or path-like
     threads : int, optional
+    repair : str or path-like, optional
+        Make a new store there of the samples that are whole in every field. It is made of a store that cannot be
+        opened any more, too, as long as its schema and its chunk table are found.
 
     Returns
     -------
@@ -80,70 +98,184 @@ def verify(path: str | os.PathLike[str], *, threads: int | None = None) -> Repor
     ------
     FileNotFoundError, FormatError
         The file cannot be opened as a store at all.
+    StoreExistsError
+        Something is where the repaired store is to be.
     """
+    if repair is not None:
+        return _repaired(path, repair, threads)
     store = Store.open(path, cache=0, threads=threads)
-    problems = [*_index_problems(store), *notes.problems(store.path)]
-    nonfinite = {}
-    for f in store.schema:
-        values, samples = 0, list[int]()
-        for first, part in _parts(store, f, problems):
-            if f.text and part.size and not 0 <= int(part.min()) <= int(part.max()) < len(f.classes or ()):
-                problems.append(f"field {f.name!r} samples {first}-{first + len(part) - 1}: a code is outside the "
-                                f"{len(f.classes or ())} classes")
-            if f.dtype.kind in "fc":
-                bad = ~np.isfinite(part.reshape(len(part), -1))
-                values += int(bad.sum())
-                samples += (np.flatnonzero(bad.any(axis=1))[:_NAMED] + first).tolist()
-        if values:
-            nonfinite[f.name] = NonFinite(values, tuple(samples[:_NAMED]))
-    store.close()
-    return Report(store.path, store.length, tuple(problems), nonfinite)
+    try:
+        return _report(store)
+    finally:
+        store.close()
 
 
-def _parts(store: Store, f: Field, problems: list[str]) -> Iterator[tuple[int, np.ndarray]]:
-    """(first sample, samples) of what can be read of a field; chunks that cannot go into `problems`."""
+def _repaired(path: str | os.PathLike[str], to: str | os.PathLike[str], threads: int | None) -> Report:
+    to = os.path.abspath(os.fsdecode(to))
+    if os.path.exists(to):
+        raise StoreExistsError(f"{to}: a file is already here, and a repair replaces nothing; name another")
+    told: str | None = None
+    try:
+        store = Store.open(path, cache=0, threads=threads)
+    except FormatError as error:
+        store, told = Store.of(open_damaged(path, error), 0, pool.thread_count(threads)), str(error)
+    try:
+        whole, damaged = whole_samples(store)
+        found = _report(store) if told is None else Report(
+            store.path, store.length, (told, *(f"{d} is lost" for d in damaged)), damaged=damaged)
+        copy(store, np.flatnonzero(whole), to, threads)
+        return replace(found, repaired=to, salvaged=int(whole.sum()))
+    finally:
+        store.close()
+
+
+def _report(store: Store) -> Report:
+    problems, damaged, nonfinite = list(_structure_problems(store)), list[Damage](), dict[str, NonFinite]()
+    try:
+        pieces = stream(_All(store), store.schema.names, _Check(store).piece)
+        findings = [found for piece in pieces for found in piece]
+    except CorruptChunkError:
+        # Read again, chunk by chunk, to tell which are damaged. A whole store is read once, at full speed.
+        findings = list(_chunkwise(store, problems, damaged))
+    for name, text, found in findings:
+        if text:
+            problems.append(text)
+        if found is not None:
+            have = nonfinite.get(name, NonFinite(0, ()))
+            nonfinite[name] = NonFinite(have.values + found.values, (have.samples + found.samples)[:_NAMED])
+    return Report(store.path, store.length, tuple(problems), nonfinite, tuple(damaged))
+
+
+#: (field, problem or "", non-finite values or None)
+_Finding = tuple[str, str, "NonFinite | None"]
+
+
+class _All:
+    """Every sample of a store, as `stream` wants a reader."""
+
+    def __init__(self, store: Store) -> None:
+        self._store, self.path, self.schema = store, store.path, store.schema
+        self._ids: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return self._store.length
+
+
+class _Check:
+    """What is looked for in decoded samples."""
+
+    def __init__(self, store: Store) -> None:
+        self._fields = [f for f in store.schema if not f.ragged and (f.text or f.dtype.kind in "fc")]
+
+    def piece(self, start: int, ids: np.ndarray, arrays: Mapping[str, np.ndarray]) -> list[_Finding]:
+        return [found for f in self._fields for found in _values_of(f, start, arrays[f.name])]
+
+
+def _values_of(f: Field, first: int, part: np.ndarray) -> list[_Finding]:
+    """Codes that no class has, and non-finite values, of samples from `first` on."""
+    if not part.size:
+        return []
+    if f.text:
+        classes = len(f.classes or ())
+        if 0 <= int(part.min()) and int(part.max()) < classes:
+            return []
+        return [(f.name, f"field {f.name!r} samples {first}-{first + len(part) - 1}: a code is outside the {classes} "
+                         "classes", None)]
+    with np.errstate(all="ignore"):
+        if np.isfinite(part.sum()):  # a sum takes no memory, and any NaN or infinity is in it
+            return []
+    bad = ~np.isfinite(part.reshape(len(part), -1))
+    if not bad.any():
+        return []
+    samples = np.flatnonzero(bad.any(axis=1))[:_NAMED] + first
+    return [(f.name, "", NonFinite(int(bad.sum()), tuple(samples.tolist())))]
+
+
+def _columns(store: Store) -> tuple[Field, ...]:
     assert store.layout is not None
-    per = store.layout.chunks[f.name]
-    for lo in range(0, store.length, per * _STEP):
-        hi = min(lo + per * _STEP, store.length)
-        try:
-            yield lo, _read(store, f, lo, hi)
-        except CorruptChunkError:
-            for a in range(lo, hi, per):
-                try:
-                    yield a, _read(store, f, a, min(a + per, hi))
-                except CorruptChunkError as error:
-                    problems.append(str(error))
+    return store.layout.columns
 
 
-def _read(store: Store, f: Field, lo: int, hi: int) -> np.ndarray:
-    out = store.empty([f.name], hi - lo)
-    store.runs(np.array([[lo, hi]]), out).result()
-    return out[f.name]
+def _ragged(store: Store, f: Field) -> Iterator[_Finding]:
+    """Of a variable-length field: ends that go back or beyond the values, and samples with non-finite values.
+
+    Raises
+    ------
+    CorruptChunkError
+    """
+    values, ends = f.columns
+    last, total = 0, _rows(store, values)
+    for _, lo, part in chunks_of(store, ends):
+        if isinstance(part, Exception):
+            raise part
+        steps = np.diff(part.astype(np.int64), prepend=last)
+        if len(part) and (steps.min() < 0 or int(part[-1]) > total):
+            yield f.name, f"field {f.name!r} samples {lo}-{lo + len(part) - 1}: where they end goes back or too far", None
+            return
+        last = int(part[-1]) if len(part) else last
+    if last != total:
+        yield f.name, f"field {f.name!r}: its samples end at value {last:,}, there are {total:,}", None
+    for _, lo, part in chunks_of(store, values):
+        if isinstance(part, Exception):
+            raise part
+        for name, text, found in _values_of(values, lo, part) if f.dtype.kind in "fc" else ():
+            yield name, text, found and NonFinite(found.values, ())
+
+
+def _rows(store: Store, column: Field) -> int:
+    assert store.layout is not None
+    return store.layout.rows(column)
+
+
+def _chunkwise(store: Store, problems: list[str], damaged: list[Damage]) -> Iterator[_Finding]:
+    for f in _columns(store):
+        for chunk, lo, part in chunks_of(store, f):
+            if isinstance(part, np.ndarray):
+                yield from _values_of(f, lo, part) if f.text or f.dtype.kind in "fc" else ()
+            else:
+                problems.append(str(part))
+                damaged.append(chunk)
+
+
+def _structure_problems(store: Store) -> Iterator[str]:
+    """What is wrong beside the chunks: notes, other bytes, and what HDF5 would read."""
+    with store.source.lease() as fd:
+        other = list(rest.problems(fd, store.source, (store.table(f.name) for f in _columns(store))))
+    yield from notes.problems(store.path)
+    yield from other
+    if not other:  # libhdf5 is not given metadata that are known to be damaged
+        yield from _index_problems(store)
 
 
 def _index_problems(store: Store) -> Iterator[str]:
     """Where HDF5's own index would lead other tools to other bytes than the chunk table leads us."""
-    layout, source = store.layout, store.source
+    layout = store.layout
     assert layout is not None
-    with h5py.File(source.path, "r", locking=False) as file:
-        for f in layout.schema:
-            where = dataset_path(f)
-            dataset = file.get(where) if isinstance(file.get(where, getlink=True), h5py.HardLink) else None
-            if not isinstance(dataset, h5py.Dataset) or dataset.is_virtual or dataset.external:
-                yield f"field {f.name!r}: {where!r} is not a dataset of this file"
-                continue
-            shape = (layout.length, *f.shape)
-            if dataset.shape != shape or dataset.chunks != layout.chunk_shape(f) or dataset.dtype != f.dtype:
-                yield (f"field {f.name!r}: the dataset is {dataset.dtype} {dataset.shape} in chunks {dataset.chunks}, "
-                       f"expected {f.dtype} {shape} in chunks {layout.chunk_shape(f)}")
-                continue
-            found: dict[int, tuple[int, int]] = {}
-            dataset.id.chunk_iter(lambda c, found=found, per=layout.chunks[f.name]: found.update(  # type: ignore[misc]
-                {c.chunk_offset[0] // per: (c.byte_offset, c.size)}))
-            table = store.table(f.name)
-            for i in range(len(table)):
-                if found.get(i) != (int(table.offsets[i]), int(table.sizes[i])):
-                    yield (f"field {f.name!r} chunk {i}: HDF5's index says bytes {found.get(i)}, the chunk table "
-                           f"{(int(table.offsets[i]), int(table.sizes[i]))}")
-                    break
+    try:
+        with h5py.File(store.path, "r", locking=False) as file:
+            for f in layout.columns:
+                told = _dataset_problem(store, file, f)
+                if told:
+                    yield f"field {f.name!r}: {told}"
+    except (OSError, RuntimeError, ValueError) as error:
+        yield f"HDF5 cannot read the file: {error}"
+
+
+def _dataset_problem(store: Store, file: h5py.File, f: Field) -> str | None:
+    layout, where = store.layout, dataset_path(f)
+    assert layout is not None
+    dataset = file.get(where) if isinstance(file.get(where, getlink=True), h5py.HardLink) else None
+    if not isinstance(dataset, h5py.Dataset) or dataset.is_virtual or dataset.external:
+        return f"{where!r} is not a dataset of this file"
+    shape = (layout.rows(f), *f.shape)
+    if dataset.shape != shape or dataset.chunks != layout.chunk_shape(f) or dataset.dtype != f.dtype:
+        return (f"the dataset is {dataset.dtype} {dataset.shape} in chunks {dataset.chunks}, expected {f.dtype} "
+                f"{shape} in chunks {layout.chunk_shape(f)}")
+    found: dict[int, tuple[int, int]] = {}
+    per = dataset.chunks[0]
+    dataset.id.chunk_iter(lambda c: found.update({c.chunk_offset[0] // per: (c.byte_offset, c.size)}))
+    table = store.table(f.name)
+    for i, here in enumerate(zip(table.offsets.tolist(), table.sizes.tolist())):
+        if found.get(i) != here:
+            return f"chunk {i}: HDF5's index says bytes {found.get(i)}, the chunk table {here}"
+    return None

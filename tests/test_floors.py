@@ -23,7 +23,7 @@ FLOORS = (
     ("storage",),
     ("sources",),
     ("choosing", "export", "feeding", "fieldview", "loader", "looking", "packing", "position",
-     "reader", "splits", "stream", "verify", "writer"),
+     "reader", "splits", "repair", "stream", "verify", "writer"),
     ("adapters", "explore"),
     ("cli",),
     ("__init__", "__main__"),

@@ -59,26 +59,28 @@ class Metadata:
         Read positionally; stays the caller's.
     size : int
         Bytes of the file.
+    strict : bool
+        False, for salvaging, makes do with sums and lengths that differ: what is found proves itself later.
 
     Raises
     ------
     MetadataError
     """
 
-    def __init__(self, fd: int, size: int) -> None:
-        self._fd, self.size = fd, size
+    def __init__(self, fd: int, size: int, *, strict: bool = True) -> None:
+        self._fd, self.size, self._strict = fd, size, strict
         self._known: dict[int, list[tuple[int, int, bytes]]] = {}
         head = self._read(0, 48)
         # II.A, superblock version 3: what the library bounds of a store make, with 8-byte offsets and lengths.
         if head[:8] != SIGNATURE or head[8] != 3 or head[9:11] != b"\x08\x08":
             raise OtherLayout("no superblock of version 3 at the start")
-        _compare(head, "superblock")
+        self._compare(head, "superblock")
         base, _, end, self.root = struct.unpack_from("<4Q", head, 12)
         if base:
             raise OtherLayout("the file has a user block")
-        if end > size:
+        if end > size and strict:
             raise CutShort(f"the file has {size:,} bytes, its metadata say {end:,}")
-        if end < size:
+        if end < size and strict:
             raise MetadataError(f"the file has {size:,} bytes, its metadata say {end:,}: something was added to it")
 
     def _read(self, offset: int, count: int) -> bytes:
@@ -91,6 +93,10 @@ class Metadata:
                 raise CutShort(f"the file ends at byte {offset + len(data):,}")
             data += more
         return data
+
+    def _compare(self, block: bytes, what: str) -> None:
+        if self._strict and lookup3(block[:-4]) != int.from_bytes(block[-4:], "little"):
+            raise MetadataError(f"the checksum of the {what} differs")
 
     # ---- IV.A.1.b, object headers of version 2
 
@@ -114,7 +120,7 @@ class Metadata:
             if number >= _MOST_BLOCKS or total > _MOST_HEADER:
                 raise MetadataError(f"the object header at byte {address:,} is larger than any of a store's")
             block = self._read(begin, count)
-            _compare(block, f"object header at byte {address:,}")
+            self._compare(block, f"object header at byte {address:,}")
             if number and block[:4] != b"OCHK":
                 raise MetadataError(f"no continuation block at byte {begin:,}")
             for kind, marks, body in _split(block[skip:-4], bool(flags & 4)):
@@ -153,6 +159,18 @@ class Metadata:
                 if _unpack("<Q", body[at:at + 8]) != (_UNDEFINED,):
                     raise MetadataError(f"the group at byte {address:,} holds more links than a store has")
         return out
+
+    def find(self, *path: str) -> int | None:
+        """The address of an object by the names of the links from the root group to it; None if there is none.
+
+        Raises
+        ------
+        MetadataError
+        """
+        at: int | None = self.root
+        for name in path:
+            at = None if at is None else self.links(at).get(name)
+        return at
 
     def attributes(self, address: int) -> dict[str, int | bytes]:
         """Attributes that are one unsigned integer or one fixed text; others are left out."""
@@ -256,11 +274,6 @@ def _unsigned(body: bytes) -> np.dtype:
         if size in (1, 8) and first == 0 and bits == 8 * size:
             return np.dtype(f"<u{size}")
     raise MetadataError("a dataset is not of unsigned integers")
-
-
-def _compare(block: bytes, what: str) -> None:
-    if lookup3(block[:-4]) != int.from_bytes(block[-4:], "little"):
-        raise MetadataError(f"the checksum of the {what} differs")
 
 
 def lookup3(data: bytes) -> int:

@@ -9,24 +9,30 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import shutil
+import struct
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
-from urllib.parse import quote, unquote
 
 import h5py
 import numpy as np
 from h5py import h5d, h5f, h5p, h5s, h5t
 
 from h5store.errors import CorruptChunkError, FormatError, StaleStoreError
-from h5store.storage import opening
+from h5store.schema import dumps
+from h5store.storage import opening, rest
 from h5store.storage.chunks import checksum
 from h5store.storage.layout import PRIVATE, fsync
 from h5store.storage.lock import WriterLock
+from h5store.storage.metadata import Metadata
+from h5store.storage.validate import private
 
-GROUP = f"{PRIVATE}/notes"
+# One dataset for all: of more than eight links HDF5 makes an index that only libhdf5 reads.
+DATASET = f"{PRIVATE}/notes"
+_HEAD = struct.Struct("<2Q")
 #: linux/fs.h: share the blocks of a file with its copy, where the file system can.
 _FICLONE = 0x40049409
 
@@ -38,9 +44,8 @@ def keys(path: str | os.PathLike[str]) -> list[str]:
     ------
     FileNotFoundError, FormatError
     """
-    with _opened(path) as file:
-        group = _group(file)
-        return [] if group is None else sorted(unquote(name) for name in group)
+    with _opened(path) as (_, index):
+        return sorted(index)
 
 
 def read(path: str | os.PathLike[str], key: str) -> bytes | None:
@@ -50,19 +55,16 @@ def read(path: str | os.PathLike[str], key: str) -> bytes | None:
     ------
     FileNotFoundError, FormatError
     CorruptChunkError
-        The note's sum differs, or it is not a plain dataset.
+        The note's sum differs.
     """
-    with _opened(path) as file:
-        group = _group(file)
-        if group is None or _name(key) not in group:
+    with _opened(path) as (fd, index):
+        if key not in index:
             return None
-        where = f"{os.fspath(path)}: note {key!r}"
-        try:
-            found, value = _plain(group, _name(key), os.path.getsize(path))
-        except (OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise CorruptChunkError(f"{where} is damaged ({error}); write it again") from error
-        if checksum(value) != found:
-            raise CorruptChunkError(f"{where}: checksum differs; the file is damaged, write the note again")
+        offset, size, sum_ = index[key]
+        value = os.pread(fd, size, offset)
+        if len(value) != size or checksum(value) != sum_:
+            raise CorruptChunkError(f"{os.fspath(path)}: note {key!r}: checksum differs; the file is damaged, write "
+                                    "the note again")
         return value
 
 
@@ -94,8 +96,8 @@ def write(path: str | os.PathLike[str], notes: Mapping[str, bytes | None], *, se
                                   "about it; make a new Reader")
         _copy(path, aside)
         _change(aside, notes)
+        rest.refresh(aside)
         shutil.copymode(path, aside)
-        fsync(aside)
         os.replace(aside, path)
         fsync(os.path.dirname(path))
     finally:
@@ -125,36 +127,54 @@ def problems(path: str) -> Iterator[str]:
         yield str(error)
 
 
-def _opened(path: str | os.PathLike[str]) -> h5py.File:
-    file, _ = opening.open_hdf5(os.path.abspath(os.fspath(path)))
-    return file
+#: Key -> (offset in the file, bytes, XXH3-64).
+_Index = Mapping[str, tuple[int, int, int]]
 
 
-def _name(key: str) -> str:
-    """The key as the name of an HDF5 link, which has no '/' and is not '.'."""
-    return quote(key, safe=" ,:+-_=").replace(".", "%2E")
+@contextlib.contextmanager
+def _opened(path: str | os.PathLike[str]) -> Iterator[tuple[int, _Index]]:
+    """The file and where its notes are, without libhdf5.
+
+    Raises
+    ------
+    FileNotFoundError, FormatError
+    """
+    where = os.path.abspath(os.fsdecode(path))
+    opening.stat(where)
+    fd = os.open(where, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        try:
+            index = _index(fd)
+        except (ValueError, KeyError, TypeError) as error:  # MetadataError among them
+            raise FormatError(f"{where}: its notes are damaged ({error}); restore it from a copy") from error
+        yield fd, index
+    finally:
+        os.close(fd)
 
 
-def _group(file: h5py.File) -> h5py.Group | None:
-    for part in (PRIVATE, GROUP):
-        link = file.get(part, getlink=True) if part in file else None
-        if link is None:
-            return None
-        if not isinstance(link, h5py.HardLink) or not isinstance(file[part], h5py.Group):
-            raise FormatError(f"{file.filename}: {part!r} is not a group of this file; the file is damaged")
-    return file[GROUP]
+def _index(fd: int) -> _Index:
+    found = private(Metadata(fd, os.fstat(fd).st_size), "notes")
+    if found is None:
+        return {}
+    head = os.pread(fd, min(_HEAD.size, found.nbytes), found.offset)
+    size, sum_ = _HEAD.unpack(head.ljust(_HEAD.size, b"\0"))
+    raw = os.pread(fd, min(size, found.nbytes), found.offset + _HEAD.size)
+    if found.dtype != np.uint8 or len(raw) != size or checksum(raw) != sum_:
+        raise ValueError("the checksum of their index differs")
+    out, at = {}, found.offset + _HEAD.size + size
+    for key, (length, note) in json.loads(raw).items():
+        if not 0 <= length <= found.offset + found.nbytes - at:
+            raise ValueError(f"note {key!r} is longer than all of them")
+        out[key] = at, length, note
+        at += length
+    return out
 
 
-def _plain(group: h5py.Group, name: str, size: int) -> tuple[int, bytes]:
-    """(sum, bytes) of a note: a hard link to a contiguous dataset inside this file, no longer than it."""
-    if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-        raise ValueError("it is a link elsewhere")
-    dataset = group[name]
-    creation = dataset.id.get_create_plist()
-    if (creation.get_layout() != h5d.CONTIGUOUS or creation.get_external_count() or dataset.dtype != np.uint8
-            or dataset.nbytes > size):
-        raise ValueError("it is not a plain dataset of bytes")
-    return int(dataset.attrs["sum"]), dataset[...].tobytes()
+def _packed(notes: Mapping[str, bytes]) -> bytes:
+    """Length and sum of an index, the index as JSON, the notes in its order."""
+    ordered = sorted(notes.items())
+    index = dumps({key: [len(value), checksum(value)] for key, value in ordered})
+    return b"".join([_HEAD.pack(len(index), checksum(index)), index, *(value for _, value in ordered)])
 
 
 def _copy(path: str, aside: str) -> None:
@@ -168,31 +188,17 @@ def _copy(path: str, aside: str) -> None:
 
 
 def _change(path: str, notes: Mapping[str, bytes | None]) -> None:
+    kept = {key: value for key in keys(path) if key not in notes and (value := read(path, key)) is not None}
+    data = _packed({**kept, **{key: value for key, value in notes.items() if value is not None}})
     access = h5p.create(h5p.FILE_ACCESS)
     access.set_libver_bounds(h5f.LIBVER_V110, h5f.LIBVER_V110)
     access.set_fclose_degree(h5f.CLOSE_STRONG)
-    file = h5py.File(h5f.open(os.fsencode(path), h5f.ACC_RDWR, fapl=access))
-    try:
-        group = _group(file)
-        if group is None:
-            creation = h5p.create(h5p.GROUP_CREATE)
-            creation.set_obj_track_times(False)
-            group = h5py.Group(h5py.h5g.create(file.id, GROUP.encode(), gcpl=creation))
-        for key, value in notes.items():
-            if _name(key) in group:
-                del group[_name(key)]
-            if value is not None:
-                _write(group, _name(key), value)
-    finally:
-        file.close()
-
-
-def _write(group: h5py.Group, name: str, value: bytes) -> None:
-    creation: Any = h5p.create(h5p.DATASET_CREATE)
-    creation.set_layout(h5d.CONTIGUOUS)
-    creation.set_obj_track_times(False)
-    dataset = h5d.create(group.id, name.encode(), h5t.py_create(np.dtype("u1")), h5s.create_simple((len(value),)),
-                         dcpl=creation)
-    if value:
-        dataset.write(h5s.ALL, h5s.ALL, np.frombuffer(value, np.uint8))
-    h5py.Dataset(dataset).attrs["sum"] = np.uint64(checksum(value))
+    with h5py.File(h5f.open(os.fsencode(path), h5f.ACC_RDWR, fapl=access)) as file:
+        if DATASET in file:
+            del file[DATASET]
+        creation: Any = h5p.create(h5p.DATASET_CREATE)
+        creation.set_layout(h5d.CONTIGUOUS)
+        creation.set_obj_track_times(False)
+        dataset = h5d.create(file.id, DATASET.encode(), h5t.py_create(np.dtype("u1")), h5s.create_simple((len(data),)),
+                             dcpl=creation)
+        dataset.write(h5s.ALL, h5s.ALL, np.frombuffer(data, np.uint8))

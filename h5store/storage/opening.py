@@ -10,7 +10,7 @@ import h5py
 from h5store.errors import CorruptChunkError, FormatError, nearest
 from h5store.storage.handles import FileSource, Identity
 from h5store.storage.metadata import SIGNATURE, CutShort, OtherLayout
-from h5store.storage.validate import StoreFile, checked_store, not_ours
+from h5store.storage.validate import StoreFile, checked_store, not_ours, salvageable_store
 
 #: What other files start with, for an error that helps.
 _KNOWN = {b"PK\x03\x04": "a zip archive such as .npz", b"\x93NUMPY": "a .npy array",
@@ -116,5 +116,23 @@ def open_store(path: str) -> StoreFile:
         raise
     except Exception as error:  # whatever json and numpy make of damaged metadata
         raise FormatError(f"{path}: damaged ({type(error).__name__}: {error}); restore it from a copy") from error
+    finally:
+        os.close(fd)
+
+
+def open_damaged(path: str | os.PathLike[str], why: FormatError) -> StoreFile:
+    """Open what is left of a store that `open_store` refused, to salvage what is whole.
+
+    Raises
+    ------
+    FormatError
+        Its schema or its chunk table cannot be found: `why` is the cause.
+    """
+    path = os.path.abspath(os.fsdecode(path))
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return salvageable_store(fd, FileSource(path, Identity.of(os.fstat(fd))))
+    except Exception as error:
+        raise FormatError(f"{why}. Nothing can be salvaged: {error}") from why
     finally:
         os.close(fd)

@@ -71,7 +71,8 @@ def checked_store(fd: int, source: FileSource) -> StoreFile:
     seal = _layout.seal_of(schema_json, table)
     if seal.encode() != attributes.get("seal"):
         raise FormatError(f"{path}: the seal differs, so the schema or the chunk table is damaged or was changed "
-                          f"after sealing; restore it from a copy, or see what is whole: h5store verify {path}")
+                          "after sealing; restore it from a copy, or save what is whole: "
+                          f"h5store verify {path} --repair OUT")
     layout = checked_layout(path, schema_json)
     return StoreFile(source, layout, checked_tables(path, layout, table, source.identity.size), seal)
 
@@ -100,13 +101,28 @@ def private(metadata: Metadata, *path: str) -> Plain | None:
     ------
     MetadataError
     """
-    at = metadata.root
-    for name in (PRIVATE, *path):
-        links = metadata.links(at)
-        if name not in links:
-            return None
-        at = links[name]
-    return metadata.plain(at)
+    at = metadata.find(PRIVATE, *path)
+    return None if at is None else metadata.plain(at)
+
+
+def salvageable_store(fd: int, source: FileSource) -> StoreFile:
+    """The store in a file whose seal or metadata may be damaged, for reading what chunks are whole.
+
+    The sum of each chunk tells whether it is: a chunk that the table places outside the file is one that is not.
+
+    Raises
+    ------
+    FormatError
+    MetadataError
+        The schema or the chunk table cannot be found.
+    """
+    metadata = Metadata(fd, source.identity.size, strict=False)
+    schema_json = _values(source, fd, metadata, "schema", np.dtype("u1"), 1, _MOST_SCHEMA).tobytes()
+    table = _values(source, fd, metadata, "chunks", np.dtype("<u8"), 2, source.identity.size)
+    size, layout = source.identity.size, checked_layout(source.path, schema_json)
+    most = max((layout.chunks[f.name] * f.nbytes * 9 // 8 + 65536 for f in layout.columns), default=0)
+    table[(table[:, 0] > size) | (table[:, 1] > min(size, most)) | (table[:, 0] + table[:, 1] > size)] = 0
+    return StoreFile(source, layout, checked_tables(source.path, layout, table, size), "")
 
 
 def checked_layout(path: str, schema_json: bytes) -> Layout:
@@ -118,12 +134,12 @@ def checked_layout(path: str, schema_json: bytes) -> Layout:
 
 def checked_tables(path: str, layout: Layout, table: np.ndarray, size: int) -> dict[str, ChunkTable]:
     """The chunk table cut into fields: as many chunks as the samples need, each inside the file and not too large."""
-    counts = [layout.count(f) for f in layout.schema]
+    counts = [layout.count(f) for f in layout.columns]
     if table.shape != (sum(counts), 3):
         raise FormatError(f"{path}: the chunk table has shape {table.shape}, {layout.length} samples make "
                           f"{(sum(counts), 3)}; the file is damaged")
     tables, at = {}, 0
-    for field, count in zip(layout.schema, counts):
+    for field, count in zip(layout.columns, counts):
         tables[field.name] = _checked_table(path, layout, field, table[at:at + count], size)
         at += count
     return tables

@@ -86,7 +86,7 @@ def test_a_failed_write_leaves_the_old_store(store: str, monkeypatch: pytest.Mon
     def full(path: str) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(notes, "fsync", full)
+    monkeypatch.setattr(notes.rest, "refresh", full)
     with pytest.raises(OSError, match="No space"):
         notes.write(store, {"a": b"two"})
     assert Path(store).read_bytes() == before
@@ -117,19 +117,31 @@ def test_a_damaged_note_is_told(store: str) -> None:
 
 
 def test_links_and_other_shapes_of_notes_are_refused(store: str) -> None:
-    notes.write(store, {"a": b"one"})
-    with h5py.File(store, "r+") as file:
-        group = file["_h5store/notes"]
-        group["soft"] = h5py.SoftLink("/_h5store/schema")
-        group.create_dataset("chunked", data=np.zeros(100, "u1"), chunks=(10,), compression="gzip")
-    for key in ("soft", "chunked"):
-        with pytest.raises(CorruptChunkError, match=key):
-            notes.read(store, key)
-    with h5py.File(store, "r+") as file:
-        del file["_h5store/notes"]
-        file["_h5store/notes"] = h5py.SoftLink("/features")
-    with pytest.raises(FormatError, match="not a group"):
-        notes.keys(store)
+    def soft(file: h5py.File) -> None:
+        file["_h5store/notes"] = h5py.SoftLink("/_h5store/schema")
+
+    def chunked(file: h5py.File) -> None:
+        file.create_dataset("_h5store/notes", data=np.zeros(100, "u1"), chunks=(10,), compression="gzip")
+
+    def short(file: h5py.File) -> None:
+        file.create_dataset("_h5store/notes", data=np.full(5, 255, "u1"))
+
+    for change in (soft, chunked, short):
+        with h5py.File(store, "r+", libver=("v110", "v110")) as file:
+            if "notes" in file["_h5store"]:
+                del file["_h5store/notes"]
+            change(file)
+        with pytest.raises(FormatError, match="notes are damaged"):
+            notes.keys(store)
+
+
+def test_there_may_be_many_notes(store: str) -> None:
+    wanted = {f"key {i}/é.": bytes([i]) * i for i in range(40)}
+    for key, value in wanted.items():
+        notes.write(store, {key: value})
+    assert notes.keys(store) == sorted(wanted)
+    assert {key: notes.read(store, key) for key in wanted} == wanted
+    assert h5store.verify(store).ok
 
 
 def test_append_leaves_notes_out_and_says_so(store: str, opened: Open) -> None:
