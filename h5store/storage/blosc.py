@@ -13,6 +13,7 @@ import importlib.util
 import math
 import os
 import struct
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -27,6 +28,8 @@ _LARGEST_TYPE = 255
 #: Type size of bytes, which are not shuffled: one that c-blosc does not split by, so that blocks are as asked for.
 _PLAIN = 32
 LEVEL = 5
+_HEADER = struct.Struct("<BBBBIII")
+_INT = struct.Struct("<i")
 
 
 class BloscError(ValueError):
@@ -90,7 +93,7 @@ def check_header(stored: memoryview, nbytes: int) -> int:
     """
     if len(stored) < 16:
         raise BloscError(f"a Blosc chunk of {len(stored)} bytes has no header")
-    version, _, flags, typesize, decoded, block, size = struct.unpack_from("<BBBBIII", stored)
+    version, _, flags, typesize, decoded, block, size = _HEADER.unpack_from(stored)
     if decoded != nbytes:
         raise BloscError(f"Blosc says {decoded} bytes, the chunk holds {nbytes}")
     # Flag 2: stored as it is. Otherwise the starts of the blocks follow the header.
@@ -148,32 +151,41 @@ def blocks(stored: memoryview, nbytes: int, sample: int) -> list[tuple[int, int]
     ------
     BloscError
     """
-    check_header(stored, nbytes)
-    flags, (block,) = stored[2], struct.unpack_from("<I", stored, 8)
+    if len(stored) < 16:
+        raise BloscError(f"a Blosc chunk of {len(stored)} bytes has no header")
+    _, _, flags, _, decoded, block, size = _HEADER.unpack_from(stored)
+    count = nbytes // sample
+    if decoded != nbytes or size != len(stored) or 16 + 4 * count > size:
+        check_header(stored, nbytes)  # says what is wrong; a chunk may also just have fewer blocks
+        return None
     if flags & 2:  # stored as it is
-        return [(at, sample) for at in range(16, 16 + nbytes, sample)] if len(stored) == 16 + nbytes else None
+        return [(at, sample) for at in range(16, 16 + nbytes, sample)] if size == 16 + nbytes else None
     # Bits: 0 and 2 shuffled by bytes or bits, 4 not split into streams, 5 to 7 the codec, 1 for LZ4.
-    if flags & 5 or not flags & 16 or flags >> 5 != 1 or block != sample or _library() is None:
+    if flags & 5 or not flags & 16 or flags >> 5 != 1 or block != sample:
         return None
     found = []
-    for start in struct.unpack_from(f"<{nbytes // sample}i", stored, 16):
-        if not 16 <= start <= len(stored) - 4:
+    last = size - 4
+    for start in struct.unpack_from(f"<{count}i", stored, 16):
+        if not 16 <= start <= last:
             raise BloscError("a Blosc block lies outside its chunk")
-        (size,) = struct.unpack_from("<i", stored, start)
-        if not 0 < size <= min(sample, len(stored) - start - 4):
+        (length,) = _INT.unpack_from(stored, start)
+        if not 0 < length <= sample or length > last - start:
             raise BloscError("a Blosc block lies outside its chunk")
-        found.append((start + 4, size))
+        found.append((start + 4, length))
     return found
 
 
-def decode_block(address: int, size: int, out: int, nbytes: int) -> None:
-    """Decode one block of `size` bytes at `address`, from `blocks`, to the `nbytes` of memory at `out`.
+def block_decoder() -> Callable[[int, int, int, int], None] | None:
+    """Decodes a block from `blocks`: (its address, where to, its size, decoded size); None where c-blosc is missing."""
+    library = _library()
+    if library is None:
+        return None
+    lz4, move = library.LZ4_decompress_safe, ctypes.memmove
 
-    Raises
-    ------
-    BloscError
-    """
-    if size == nbytes:  # a block that did not shrink is stored as it is
-        ctypes.memmove(out, address, nbytes)
-    elif _library().LZ4_decompress_safe(address, out, size, nbytes) != nbytes:  # type: ignore[union-attr]
-        raise BloscError("an LZ4 block does not decode")
+    def decode_block(address: int, out: int, size: int, nbytes: int) -> None:
+        if size == nbytes:  # a block that did not shrink is stored as it is
+            move(out, address, nbytes)
+        elif lz4(address, out, size, nbytes) != nbytes:
+            raise BloscError("an LZ4 block does not decode")
+
+    return decode_block

@@ -16,12 +16,16 @@ import numpy as np
 from h5store.errors import CorruptChunkError
 from h5store.storage import blosc, codecs
 from h5store.storage.cache import SampleCache
-from h5store.storage.chunks import ChunkTable, checksum
+from h5store.storage.chunks import ChunkTable, checksum, checksum_of
 from h5store.storage.handles import FileSource
 from h5store.storage.tasks import Task, Tasks
 
 #: Decoded bytes of one task: enough to be worth the handing over, little enough to share out evenly.
 _TASK_BYTES = 1 << 20
+# Samples from this size on are read straight to their rows, many in one call; smaller ones are quicker copied. The
+# kernel takes 1024 buffers at most (IOV_MAX).
+_SPREAD_BYTES = 16 * 1024
+_MOST_ROWS = 1024
 
 
 class FieldBytes(Protocol):
@@ -211,14 +215,23 @@ class ChunkedField:
         per, row, have, block = self.table.samples, self._row, -1, None
         flat = out.reshape(-1).view(np.uint8)
         base = flat.ctypes.data
+        view = flat.data
+        alone = blosc.block_decoder() if self._alone and to is not None else None
+        spread = not self.filters and to is not None and self._native and row >= _SPREAD_BYTES and per <= _MOST_ROWS
         with self.source.lease() as fd:
             for (chunk, start, stop, at), place in zip(pieces.tolist(), self._places(pieces[:, 0])):
                 if to is None and stop - start == per and self._native:
                     self._decode(fd, chunk, place, flat, base, at * row)
                     continue
-                if to is not None and self._alone and self._decode_alone(
-                        fd, chunk, place, start, to[at:at + stop - start].tolist(), base):
-                    continue
+                if alone is not None:
+                    rows = to[at:at + stop - start].tolist()  # type: ignore[index]
+                    if self._decode_alone(alone, fd, chunk, place, start, rows, base):
+                        continue
+                elif spread and stop - start == per:
+                    rows = to[at:at + per].tolist()  # type: ignore[index]
+                    if min(rows) >= 0 and place[1] == self._chunk_bytes:
+                        self._read_rows(fd, chunk, place, [view[r * row:(r + 1) * row] for r in rows])
+                        continue
                 if chunk != have or block is None:
                     have, block = chunk, self._decode_scratch(fd, chunk, place)
                 if to is None:
@@ -226,7 +239,14 @@ class ChunkedField:
                 else:
                     _scatter(block[start:stop], out, to[at:at + stop - start])
 
-    def _decode_alone(self, fd: int, chunk: int, place: _Place, start: int, rows: list[int], base: int) -> bool:
+    def _read_rows(self, fd: int, chunk: int, place: _Place, rows: list[memoryview]) -> None:
+        """Read a chunk without filters straight to its samples' rows."""
+        self.source.read_rows(fd, place[0], rows)
+        if self.verify and checksum_of(rows) != place[2]:
+            raise self._corrupt_sum(chunk)
+
+    def _decode_alone(self, decode: Callable[[int, int, int, int], None], fd: int, chunk: int, place: _Place,
+                      start: int, rows: list[int], base: int) -> bool:
         """Decode samples of a chunk, from `start` on, straight to rows of the array at `base`, if each is a block."""
         stored, address = self._stored(fd, chunk, place)
         row = self._row
@@ -236,7 +256,7 @@ class ChunkedField:
                 return False
             for (offset, size), at in zip(found[start:start + len(rows)], rows):
                 if at >= 0:
-                    blosc.decode_block(address + offset, size, base + at * row, row)
+                    decode(address + offset, base + at * row, size, row)
         except blosc.BloscError as error:
             raise self._corrupt(chunk, error) from error
         return True
@@ -305,8 +325,11 @@ class ChunkedField:
 
     def _check_sum(self, chunk: int, stored: memoryview, expected: int) -> None:
         if self.verify and checksum(stored) != expected:
-            raise CorruptChunkError(f"{self._where(chunk)}: checksum differs; the file is damaged, run "
-                                    f"'h5store verify {self.source.path}'")
+            raise self._corrupt_sum(chunk)
+
+    def _corrupt_sum(self, chunk: int) -> CorruptChunkError:
+        return CorruptChunkError(f"{self._where(chunk)}: checksum differs; the file is damaged, run "
+                                 f"'h5store verify {self.source.path}'")
 
     def _corrupt(self, chunk: int, error: Exception) -> CorruptChunkError:
         return CorruptChunkError(f"{self._where(chunk)}: {error}; the file is damaged or was not written by h5store, "
