@@ -243,7 +243,7 @@ def _zeros(rows: np.ndarray, channels: int) -> np.ndarray:
         return np.zeros(channels, np.int64)
     # Bytes add up sixteen at a time, as long as no more than 255 rows are added.
     counts = [hits.view(np.uint8)[lo:lo + 255].sum(axis=0, dtype=np.uint8) for lo in range(0, len(hits), 255)]
-    return _fold(np.sum(counts, axis=0, dtype=np.int64), channels)
+    return _fold(np.stack(counts).sum(axis=0, dtype=np.int64), channels)
 
 
 def _scratch(use: str, dtype: Any, size: int) -> np.ndarray:

@@ -1,0 +1,135 @@
+"""What is known of a store without reading a sample: the figures that its repr and its card show."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from h5store.errors import H5StoreError
+from h5store.moments import channel_axis, is_picture
+from h5store.splits import part_names, part_sizes
+
+if TYPE_CHECKING:
+    from h5store.reader import Reader
+
+#: A sample with more values than this along its only axis is a series; with fewer, a vector.
+_VECTOR = 32
+#: Splits of more samples are named, not counted.
+_COUNTED = 2**22
+
+
+def kind_of(shape: tuple[int, ...]) -> str:
+    """What a sample of this shape looks like: "scalar", "vector", "series", "image" or "other".
+
+    Parameters
+    ----------
+    shape : tuple of int
+
+    Returns
+    -------
+    str
+        "image": (height, width), or with 1, 3 or 4 colours last or first. "series": one long axis, or (time, channels)
+        in either order. "vector": one axis of at most 32.
+    """
+    if not shape:
+        return "scalar"
+    if len(shape) == 1:
+        return "vector" if shape[0] <= _VECTOR else "series"
+    if len(shape) == 2:
+        return "image" if is_picture(shape) else "series"
+    if len(shape) == 3 and (shape[-1] in (1, 3, 4) or shape[0] in (1, 3, 4)) and math.prod(shape) >= 16:
+        return "image"
+    return "other"
+
+
+def shape_text(shape: tuple[int, ...], most: int = 5) -> str:
+    """A shape as ``100 × 6``; of many axes the first and the last; "scalar" for none."""
+    if not shape:
+        return "scalar"
+    if len(shape) > most:
+        return f"{' × '.join(map(str, shape[:2]))} × … × {shape[-1]} ({len(shape)} axes)"
+    return " × ".join(map(str, shape))
+
+
+def human(size: float) -> str:
+    """A number of bytes, e.g. ``1.5 MiB``."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            break
+        size /= 1024
+    else:
+        unit = "TiB"
+    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Figures of a store and of the view of it.
+
+    Attributes
+    ----------
+    samples, of : int
+        In this view, and in the file.
+    size, raw : int
+        Bytes of the file, and of all samples decoded.
+    codec : str or None
+        None for a file that others wrote.
+    stored : dict of str to int
+        Stored bytes of each field.
+    chunks : dict of str to int
+        Samples a chunk of each field.
+    roles : str
+        E.g. "3 features, 1 labels".
+    splits : list of dict of str to int or None
+        Parts of the saved splits, and their samples; None where there are too many to count.
+    """
+
+    samples: int
+    of: int
+    size: int
+    raw: int
+    codec: str | None
+    stored: dict[str, int]
+    chunks: dict[str, int]
+    roles: str
+    splits: list[dict[str, int | None]]
+
+    @property
+    def summary(self) -> str:
+        """One line: samples, size, codec, ratio."""
+        of = "" if self.samples == self.of else f" of {self.of:,}"
+        plural = "" if self.samples == 1 else "s"
+        codec = f", {self.codec}, {self.size / max(1, self.raw):.2f} of raw" if self.codec else ""
+        return f"{self.samples:,}{of} sample{plural}, {human(self.size)}{codec}"
+
+
+def facts_of(reader: Reader, most_fields: int = 64, splits: bool = False) -> Facts:
+    """Facts of a reader; of the first `most_fields` fields where a store has more."""
+    store, layout = reader._store, reader._store.layout
+    fields = list(store.schema)[:most_fields]
+    stored = {f.name: int(store.table(f.name).sizes.sum()) for f in fields} if layout else {}
+    chunks = {f.name: layout.chunks[f.name] for f in fields} if layout else {}
+    raw = sum(f.nbytes for f in store.schema) * store.length
+    roles = Counter(str(f.role) for f in store.schema)
+    return Facts(len(reader), store.length, store.source.identity.size, raw, str(layout.codec) if layout else None,
+                 stored, chunks, ", ".join(f"{count:,} {role}" for role, count in roles.items()),
+                 _splits(reader) if splits and layout else [])
+
+
+def _splits(reader: Reader) -> list[dict[str, int | None]]:
+    # The file may be gone by now; what is shown of it then lacks its splits, and reading says why.
+    with contextlib.suppress(OSError, H5StoreError):
+        length = reader._store.length
+        return [dict(part_sizes(reader.path, names, length)) if length <= _COUNTED else dict.fromkeys(names)
+                for names in part_names(reader.path)[:8]]
+    return []
+
+
+def channels_last(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Order of a sample's axes that puts its channels last."""
+    axis = channel_axis(shape)
+    axes = tuple(range(len(shape)))
+    return axes if axis is None else (*axes[:axis], *axes[axis + 1:], axis)
