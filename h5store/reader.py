@@ -13,12 +13,13 @@ from h5store.choosing import Choosing
 from h5store.errors import FieldNotFound, SchemaError, SelectionError, StaleStoreError, nearest
 from h5store.feeding import Feeding
 from h5store.fieldview import FieldView
+from h5store.looking import Looking
 from h5store.sampling.select import as_ids
 from h5store.schema import Field, Role, Schema
 from h5store.storage.store import DEFAULT_CACHE, Store
 
 
-class Reader(Choosing, Feeding):
+class Reader(Choosing, Feeding, Looking):
     """Read a store. A view of some of its samples is a `Reader` too.
 
     Parameters
@@ -120,21 +121,12 @@ class Reader(Choosing, Feeding):
             values = self._read([name], ids if self._ids is None else self._ids[ids])[name]
             return self._texts(field, values) if field.text else values
 
-        return FieldView(field, len(self), f"{self.path}[{name!r}]", read)
+        return FieldView(field, len(self), f"{self.path}[{name!r}]", read, self)
 
     def _field(self, name: str) -> Field:
         if name not in self.schema:
             raise FieldNotFound(f"{self.path}: no field {name!r}; {nearest(name, self.schema.names)}")
         return self.schema[name]
-
-    def __repr__(self) -> str:
-        store = self._store
-        of = "" if self._ids is None else f" of {store.length:,}"
-        size = store.source.identity.size
-        raw = sum(f.nbytes for f in self.schema) * store.length
-        codec = f", {store.layout.codec}, {size / max(1, raw):.2f} of raw" if store.layout else ""
-        head = f"<h5store.Reader {os.path.basename(self.path)!r}: {len(self):,}{of} samples, {_human(size)}{codec}>"
-        return f"{head}\n{self.schema!r}"
 
     # ---- reading
 
@@ -265,11 +257,3 @@ class Reader(Choosing, Feeding):
             raise StaleStoreError(f"{store.path}: another store is at this path since this reader was pickled; make a "
                                   "new Reader")
         self._set(store, state["ids"], state["options"], state["roles"])
-
-
-def _human(size: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024 or unit == "GiB":
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    raise AssertionError("unreachable")
