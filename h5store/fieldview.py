@@ -27,8 +27,9 @@ class FieldView:
         Native byte order; of text, that of the class list.
     """
 
-    def __init__(self, field: Field, length: int, where: str, read: Callable[[np.ndarray], np.ndarray]) -> None:
-        self.field, self._where, self._read = field, where, read
+    def __init__(self, field: Field, length: int, where: str, read: Callable[[np.ndarray], np.ndarray],
+                 reader: Any = None) -> None:
+        self.field, self._where, self._read, self._reader = field, where, read, reader
         self.shape = (length, *field.shape)
         self.dtype = (np.array(field.classes or ("",), dtype=str).dtype if field.text
                       else field.dtype.newbyteorder("="))
@@ -75,6 +76,11 @@ class FieldView:
     def __iter__(self) -> Iterator[Any]:
         for start in range(0, len(self), _STEP):
             yield from self[start:start + _STEP]
+
+    def _repr_html_(self) -> str | None:
+        from h5store.explore.card import field_card
+
+        return None if self._reader is None else field_card(self._reader, self.field)
 
     def __repr__(self) -> str:
         return f"<h5store field {self.field.name!r}, {self.field.role}, {self.dtype} {self.shape}>"
