@@ -115,6 +115,11 @@ class Loader(Position):
         return (f"<h5store.Loader {os.path.basename(self.reader.path)!r}: {len(self):,} batches of {plan.batch_size}, "
                 f"{plan.describe()}, seed {self.seed}{share}>")
 
+    def _repr_html_(self) -> str:
+        from h5store.explore.card import loader_card
+
+        return loader_card(self)
+
     # ---- batches
 
     def batch(self, epoch: int, step: int) -> tuple[Any, ...]:
