@@ -63,6 +63,11 @@ class Report:
         """Whether the store is whole. Non-finite values are no damage."""
         return not self.problems
 
+    def _repr_html_(self) -> str:
+        from h5store.explore.card import report_card
+
+        return report_card(self)
+
     def __str__(self) -> str:
         state = "whole" if self.ok else f"{len(self.problems)} problem{'s' * (len(self.problems) > 1)}"
         lines = [f"{self.path}: {self.samples:,} samples, {state}"]
