@@ -93,7 +93,8 @@ def _titles(reader: Reader, places: np.ndarray, by: str | None) -> tuple[str, li
         return "", [f"sample {p}" for p in places.tolist()]
     values = reader.take(places, fields=[name])[name]
     texts = [label(f"{v:.4g}" if isinstance(v, float) else v, 14) for v in values.tolist()]
-    return f"; above each: {label(name)} (sample)", [f"{text}  ({place})" for text, place in zip(texts, places.tolist())]
+    titles = [f"{text}  ({place})" for text, place in zip(texts, places.tolist())]
+    return f"; above each: {label(name)} (sample)", titles
 
 
 def plot_batch(reader: Reader, batches: Any, *, step: int, n: int) -> Any:
