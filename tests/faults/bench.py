@@ -196,7 +196,8 @@ def calls(case: Case, options: argparse.Namespace) -> dict[str, int]:
     library.fault_watch(str(case.folder).encode(), b"")
     case.run(void)
     total = library.fault_calls()
-    ways = [(FAIL, number, goes_on) for number in ERRORS for goes_on in (0, 1) if not (number == errno.EINTR and goes_on)]
+    ways = [(FAIL, number, goes_on) for number in ERRORS for goes_on in (0, 1)
+            if not (number == errno.EINTR and goes_on)]
     ways += [(SHORT, 0, 0), (SHORT, 0, 1), (DIE, 0, 0), (DIE_TORN, 0, 0)]
     turns = [(at, *way) for at in range(total) for way in ways]
     if options.count:
@@ -252,12 +253,12 @@ def full(case: Case, options: argparse.Namespace) -> dict[str, int]:
     counted = {"runs": 0, "refused": 0}
     root = case.folder.parent
     room = shutil.disk_usage(root).free
-    for left in range(0, min(room, 160 << 10), options.count or 4096):
+    step = options.count or 4096
+    for left in [*range(0, min(room, 160 << 10), step), *range(160 << 10, room, 8 * step)]:
         case.fresh()
         filler = root / "filler"
-        filler.write_bytes(b"")
-        with contextlib.suppress(OSError):
-            os.posix_fallocate(os.open(filler, os.O_RDWR), 0, max(1, shutil.disk_usage(root).free - left))
+        with open(filler, "wb") as taken, contextlib.suppress(OSError):
+            os.posix_fallocate(taken.fileno(), 0, max(1, shutil.disk_usage(root).free - left))
         ended, told = Child(case.run).wait()
         assert not ended, f"signal {ended} with {left} bytes left"
         raised = told.pop() if told and isinstance(told[-1], dict) else None
@@ -286,12 +287,15 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--count", type=int, default=0, help="states, kills or turns; 0: all there are")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", default=None)
+    parser.add_argument("--no-fsync", action="store_true", help="a writer that forgets fsync: the bench must see it")
     options = parser.parse_args(arguments)
     if "H5STORE_SHIM" not in os.environ:
         return start_again(arguments)
     sys.path.insert(0, str(HERE))
     import workload
 
+    if options.no_fsync:
+        os.fsync = void
     for kind in options.kind or workload.KINDS:
         start = time.monotonic()
         with place(options) as folder:
@@ -299,8 +303,8 @@ def main(arguments: list[str]) -> int:
             case = Case(folder / "in", kind, options.codec)
             counted = CAMPAIGNS[options.campaign](case, options)
         told = ", ".join(f"{n:,} {what}" for what, n in counted.items())
-        print(f"{options.campaign} {kind} {options.codec}: {told}; 0 lost, 0 phantom ({time.monotonic() - start:.0f} s)",
-              flush=True)
+        took = time.monotonic() - start
+        print(f"{options.campaign} {kind} {options.codec}: {told}; 0 lost, 0 phantom ({took:.0f} s)", flush=True)
     return 0
 
 
