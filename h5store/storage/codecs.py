@@ -152,13 +152,10 @@ def decode(filters: Filters, stored: np.ndarray, out: np.ndarray) -> None:
             raise DecodeError(f"{stored.nbytes} bytes are stored, the chunk holds {out.nbytes}")
         out[:] = stored
         return
-    sizes = [out.nbytes]
-    for number, _ in filters[:-1]:
-        sizes.append(sizes[-1] + 4 * (number == FLETCHER32))
     data = stored
     for i in range(len(filters) - 1, -1, -1):
         number, values = filters[i]
-        target = out if i == 0 else _scratch(sizes[i], i)
+        target = out if i == 0 else _scratch(_encoded_size(filters[:i], out.nbytes, filters[i], data.nbytes), i)
         try:
             _DECODERS[number](data, values, target)
         except DecodeError:
@@ -166,6 +163,13 @@ def decode(filters: Filters, stored: np.ndarray, out: np.ndarray) -> None:
         except Exception as error:  # each library raises its own kinds
             raise DecodeError(f"{NAMES[number]} stream does not decode ({error})") from error
         data = target
+
+
+def _encoded_size(before: Filters, chunk: int, last: tuple[int, tuple[int, ...]], stored: int) -> int:
+    """Bytes that the filters `before` made of a chunk, and which `last` made `stored` bytes of."""
+    if any(number in COMPRESSORS for number, _ in before):
+        return max(0, stored - 4 * (last[0] == FLETCHER32))  # `last` is no compressor, so it tells
+    return chunk + 4 * sum(number == FLETCHER32 for number, _ in before)
 
 
 _local = threading.local()

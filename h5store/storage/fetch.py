@@ -43,6 +43,10 @@ class FieldBytes(Protocol):
         """Samples of the runs [lo, hi) in `ranges` (k, 2), one after the other, likewise. A row of -1 is left out."""
         ...
 
+    def close(self) -> None:
+        """Let go of what this field alone holds; reading opens it again."""
+        ...
+
 
 class _Room(threading.local):
     """Buffers of one thread, used again and again: fresh pages cost more than decoding does."""
@@ -169,6 +173,9 @@ class ChunkedField:
             return []
         slices = min(len(items), -(-len(items) * self._chunk_bytes // _TASK_BYTES))
         return [lambda part=part: work(part) for part in np.array_split(items, slices)]  # type: ignore[misc]
+
+    def close(self) -> None:
+        pass  # the handle and the cache are the store's
 
     # ---- doing
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 import warnings
 from collections.abc import Mapping, Sequence
@@ -16,13 +17,14 @@ import h5py
 import numpy as np
 from h5py import h5d, h5t
 
-from h5store.errors import FieldNotFound, FormatError, H5StoreError, SchemaError, SlowPathWarning, nearest
+from h5store.errors import (CorruptChunkError, FieldNotFound, FormatError, H5StoreError, SchemaError, SlowPathWarning,
+                            StaleStoreError, nearest)
 from h5store.schema import CODE_DTYPE, Field, Schema, checked_dtype
 from h5store.storage import codecs, pool
 from h5store.storage.cache import SampleCache, parse_bytes
 from h5store.storage.chunks import ChunkTable
 from h5store.storage.fetch import ChunkedField, FieldBytes, expand
-from h5store.storage.handles import FileSource
+from h5store.storage.handles import FileSource, Identity
 from h5store.storage.layout import PRIVATE
 from h5store.storage.opening import open_hdf5
 from h5store.storage.store import DEFAULT_CACHE, Store
@@ -76,20 +78,30 @@ def _store(found: Mapping[str, tuple[str, h5py.Dataset]], source: FileSource, bu
         dataset, text = found[field.name][1], codes[field.name]
         opened = _TextField(field, text[1]) if text is not None else _fast(field, dataset, source, kept)
         if isinstance(opened, str):
-            reasons[dataset.name] = opened
+            if length:
+                reasons[dataset.name] = opened
             fields[field.name] = SlowField(field, dataset.name, dataset.chunks, source)
         else:
             fields[field.name] = opened
     if reasons:
         told = "; ".join(f"{name!r}: {reason}" for name, reason in list(reasons.items())[:5])
         warnings.warn(f"{source.path}: read through libhdf5, one thread at a time: {told}. To read at full speed, pack "
-                      "it once with h5store.pack", SlowPathWarning, stacklevel=4)
+                      "it once with h5store.pack", SlowPathWarning, stacklevel=_level_of_caller())
+        _open_here(source)
     source.hold()
     blocks = [f.table.samples for f in fields.values() if isinstance(f, ChunkedField)]
     largest = max(schema, key=lambda f: f.nbytes)
     block = max(blocks, default=max(1, _PIECE_BYTES // max(1, largest.nbytes)))
     mark = f"{source.identity.size}-{os.stat(source.path).st_mtime_ns}"
     return Store(source, schema, length, block, mark, fields, kept, threads)
+
+
+def _level_of_caller() -> int:
+    """Stack level, for a warning in the function that asks, of the code outside of this package."""
+    level, frame = 0, sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "h5store":
+        level, frame = level + 1, frame.f_back  # type: ignore[assignment]
+    return level + 1
 
 
 def _found(file: h5py.File, roles: Mapping[str, Any], path: str, trust_plugins: bool
@@ -265,6 +277,9 @@ class _TextField:
         ids, to = expand(ranges, to)
         return self.gather(ids, out, to)
 
+    def close(self) -> None:
+        pass
+
 
 _files: dict[tuple[int, FileSource], h5py.File] = {}
 _files_lock = threading.Lock()
@@ -276,6 +291,27 @@ def _new_lock() -> None:
 
 
 os.register_at_fork(after_in_child=_new_lock)
+
+
+def _open_here(source: FileSource) -> h5py.File:
+    """This process's open file of a source. Who reads it keeps a reference: closing drops only ours.
+
+    Raises
+    ------
+    StaleStoreError
+    """
+    # Keyed by process: an HDF5 file that was opened before a fork must not be read after it.
+    key = os.getpid(), source
+    with _files_lock:
+        if key not in _files:
+            with source.lease():  # the file is still the one that was opened
+                file = h5py.File(source.path, "r", locking=False)
+            if Identity.of(os.fstat(file.id.get_vfd_handle())) != source.identity:
+                file.close()
+                raise StaleStoreError(f"{source.path}: another file is at this path since this reader was made; make "
+                                      "a new Reader")
+            _files[key] = file
+        return _files[key]
 
 
 class SlowField:
@@ -295,7 +331,8 @@ class SlowField:
 
     def _read(self, ids: np.ndarray, out: np.ndarray, to: np.ndarray | None) -> None:
         """A slice of each chunk that holds any of the samples: h5py's own lists of ids are quadratic."""
-        dataset = self._open()[self._where]
+        file = _open_here(self._source)
+        dataset = file[self._where]
         order = np.argsort(ids, kind="stable")
         ordered = ids[order]
         edges = np.flatnonzero(np.diff(ordered // self._samples)) + 1
@@ -303,13 +340,13 @@ class SlowField:
             if len(part):
                 lo, hi = int(ordered[part[0]]), int(ordered[part[-1]]) + 1
                 rows = order[part] if to is None else to[order[part]]
-                out[rows] = dataset[lo:hi][ordered[part] - lo]
+                try:
+                    out[rows] = dataset[lo:hi][ordered[part] - lo]
+                except (OSError, RuntimeError) as error:
+                    raise CorruptChunkError(f"{self._source.path}[{self._where!r}] (samples {lo}-{hi - 1}): libhdf5 "
+                                            f"cannot read them ({error}); the file is damaged, restore it from a "
+                                            "copy") from error
 
-    def _open(self) -> h5py.File:
-        # Keyed by process: an HDF5 file that was opened before a fork must not be read after it.
-        key = os.getpid(), self._source
+    def close(self) -> None:
         with _files_lock:
-            if key not in _files:
-                with self._source.lease():  # the file is still the one that was opened
-                    _files[key] = h5py.File(self._source.path, "r", locking=False)
-            return _files[key]
+            _files.pop((os.getpid(), self._source), None)

@@ -152,6 +152,8 @@ class Store:
 
     def close(self) -> None:
         """Let go of the file and of what is cached. The store opens them again when it is read."""
+        for field in self._fields.values():
+            field.close()
         handles.drop(self.source)
         self.cache.clear()
 
