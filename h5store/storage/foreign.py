@@ -26,7 +26,7 @@ from h5store.storage.chunks import ChunkTable
 from h5store.storage.fetch import ChunkedField, FieldBytes, expand
 from h5store.storage.handles import FileSource, Identity
 from h5store.storage.layout import PRIVATE
-from h5store.storage.opening import open_hdf5
+from h5store.storage.opening import hdf5_file, open_hdf5
 from h5store.storage.store import DEFAULT_CACHE, Store
 from h5store.storage.tasks import Tasks
 from h5store.storage.validate import check_foreign, plugins_off
@@ -305,7 +305,7 @@ def _open_here(source: FileSource) -> h5py.File:
     with _files_lock:
         if key not in _files:
             with source.lease():  # the file is still the one that was opened
-                file = h5py.File(source.path, "r", locking=False)
+                file = hdf5_file(source.path, keep=True)
             if Identity.of(os.fstat(file.id.get_vfd_handle())) != source.identity:
                 file.close()
                 raise StaleStoreError(f"{source.path}: another file is at this path since this reader was made; make "

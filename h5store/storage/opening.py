@@ -60,12 +60,27 @@ def open_hdf5(path: str) -> tuple[h5py.File, FileSource]:
     with open(path, "rb") as opened:
         _signed(path, opened.fileno(), found.st_size)
     try:
-        # locking: a reader never waits for, nor stops, anybody; stores are replaced whole, not changed.
-        file = h5py.File(path, "r", locking=False, rdcc_nbytes=0)
+        file = hdf5_file(path, keep=False)
     except OSError as error:
         what = "cut short" if "truncated" in str(error) else "damaged"
         raise FormatError(f"{path}: {what} ({_reason(error)}); restore it from a copy, or pack it again") from error
     return file, FileSource(path, Identity.of(found))
+
+
+def hdf5_file(path: str, *, keep: bool) -> h5py.File:
+    """Open a file by libhdf5, which wants it opened as this process has it open already: locked or not.
+
+    A short look never waits for, nor stops, anybody. A file that is kept open is locked as h5py does it if nobody
+    says otherwise, so that one may open it beside us; who holds it for writing is read all the same.
+    """
+    error: OSError | None = None
+    for locking in (None, False) if keep else (False, None):
+        try:
+            return h5py.File(path, "r", locking=locking)
+        except OSError as raised:
+            error = error or raised
+    assert error is not None
+    raise error
 
 
 def _signed(path: str, fd: int, size: int) -> bool:

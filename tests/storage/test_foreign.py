@@ -307,7 +307,8 @@ def test_text(made, kind):
 
     def write(f):
         f.create_dataset("x", data=np.arange(N))
-        f.create_dataset("y", data=words if "fixed" in kind else words.astype(object), dtype=dtype, **options)
+        y = f.create_dataset("y", (N,), dtype=dtype, **options)
+        y[...] = words if "fixed" in kind else words.astype(object)
 
     reader, told = made(write, features="x", labels="y")
     assert told == []
@@ -510,6 +511,25 @@ def test_closing_lets_go_of_the_file_and_reading_opens_it_again(made):
         gc.collect()
         with h5py.File(reader.path, "r+") as f:  # refused while HDF5 has it open for reading
             assert "x" in f
+
+
+@pytest.mark.parametrize("kind", ["lzf", "gzip"])
+@pytest.mark.parametrize("locking", [None, False, True])
+def test_opens_beside_the_users_own_h5py(made, kind, locking):
+    def write(f):
+        f.create_dataset("x", data=X, **{**FAST, **SLOW}[kind])
+
+    reader, _ = made(write, cache=0)
+    np.testing.assert_array_equal(reader["x"][:], X)
+    with h5py.File(reader.path) as f:
+        np.testing.assert_array_equal(f["x"][:], X)
+    reader.close()
+    gc.collect()
+    with h5py.File(reader.path, locking=locking) as f:
+        np.testing.assert_array_equal(reader["x"][:], X)
+        with warnings.catch_warnings(record=True):
+            with h5store.Reader.from_hdf5(reader.path, features="x", cache=0) as other:
+                np.testing.assert_array_equal(other["x"][:], f["x"][:])
 
 
 # ---- threads, forks, pickles
