@@ -14,6 +14,7 @@ from h5store.splits import save_split, saved_part
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from h5store.batching import Form
     from h5store.schema import Field
     from h5store.storage.store import Store
 
@@ -25,6 +26,7 @@ class Choosing:
     _ids: np.ndarray | None
     _options: dict[str, Any]
     _roles: dict[str, Any] | None
+    _form: Form
 
     if TYPE_CHECKING:
         ids: np.ndarray
@@ -49,8 +51,13 @@ class Choosing:
         ------
         SelectionError
         """
+        return self._same(self._flat(ids, "select"))
+
+    def _same(self, ids: np.ndarray | None = None) -> Self:
+        """Another reader of the same store: of the same samples, or of `ids`, positions in the file."""
         view = type(self).__new__(type(self))
-        view._set(self._store, self._flat(ids, "select"), self._options, self._roles)
+        view._set(self._store, self._ids if ids is None else ids, self._options, self._roles)
+        view._form = self._form
         return view
 
     @overload

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,7 +23,7 @@ class FieldView:
     ----------
     field : Field
     shape : tuple of int
-        (len(reader), *field.shape)
+        (len(reader), *field.shape); None where samples differ in length.
     dtype : dtype
         Native byte order; of text, that of the class list.
     """
@@ -40,7 +41,7 @@ class FieldView:
 
     @property
     def size(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(s for s in self.shape if s is not None)
 
     @property
     def nbytes(self) -> int:
@@ -59,6 +60,8 @@ class FieldView:
         first, *rest = _expanded(key, self.ndim)
         ids = as_ids(first, len(self), self._where)
         samples = self._read(ids.reshape(-1))
+        if self.field.ragged:
+            return self._ragged(samples, is_one(first), rest)
         if is_one(first):
             return samples[(0, *rest)]
         if isinstance(first, slice):
@@ -67,10 +70,22 @@ class FieldView:
             return samples.reshape(*ids.shape, *self.field.shape)
         return samples[(np.arange(ids.size).reshape(ids.shape), *rest)]
 
+    def _ragged(self, samples: list[np.ndarray], one: bool, rest: list[Any]) -> Any:
+        if one:
+            return samples[0][tuple(rest)] if rest else samples[0]
+        if rest:
+            raise SelectionError(f"{self._where}: its samples differ in length, so an index into several of them means "
+                                 "nothing; index one sample, or go through the list")
+        return samples
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
             raise ValueError(f"{self._where}: is stored, so an array of it is always a copy; leave copy=False out")
         values = self._read(np.arange(len(self)))
+        if self.field.ragged:
+            made = np.empty(len(values), object)
+            made[:] = values
+            return made
         return values if dtype is None else values.astype(dtype, copy=False)
 
     def __iter__(self) -> Iterator[Any]:

@@ -11,7 +11,8 @@ import numpy as np
 import xxhash
 
 from h5store.errors import OptionError, SchemaError
-from h5store.position import Position
+from h5store.position import Position, step_ranges
+from h5store.ragged import Ragged
 from h5store.sampling.plan import EpochPlan
 from h5store.schema import Field
 from h5store.storage.cache import parse_bytes
@@ -76,7 +77,7 @@ class Loader(Position):
 
     def __init__(self, reader: Samples, *, batch_size: int, shuffle: bool | str = True, seed: int | None = None,
                  rank: int = 0, world_size: int = 1, drop_last: bool = False, window: Any = DEFAULT_WINDOW) -> None:
-        self._fields = tuple(f.name for f in reader.model_fields())
+        self._fields = tuple(f.name for f in reader.model_fields() if not f.ragged)
         if seed is None and shuffle is not False and world_size > 1:
             raise OptionError(f"{reader.path}: a shuffled loader with world_size={world_size} needs seed=: without it "
                               "every rank would draw an order of its own")
@@ -84,7 +85,8 @@ class Loader(Position):
         self.seed = secrets.randbits(32) if seed is None else seed
         self.epoch_number = self.step = 0
         block, starts = self._blocks(shuffle)
-        sample = sum(f.nbytes for f in reader.model_fields())
+        sample = sum(reader._store.mean_bytes(f.name) for f in reader.model_fields())
+        self._ragged = tuple(f.name for f in reader.model_fields() if f.ragged)
         blocks = max(_LEAST_BLOCKS, parse_bytes(window, "window") // max(1, sample * block))
         self.plan = EpochPlan(n=len(reader), batch_size=batch_size, shuffle=shuffle, seed=self.seed, block=block,
                               starts=starts, window=blocks, drop_last=drop_last, rank=rank, world_size=world_size)
@@ -129,10 +131,17 @@ class Loader(Position):
         ------
         IndexError
         """
-        ids = self.ids(self.plan, epoch, step)
-        out = self.reader._store.empty(self._fields, len(ids))
-        self.reader._store.gather(ids, out).result()
-        return self.reader.pack_batch(out)
+        return self.reader.pack_batch(self.values(self.ids(self.plan, epoch, step)))
+
+    def values(self, ids: np.ndarray) -> dict[str, Any]:
+        """Stored values of the samples at `ids`, positions in the file, by field name."""
+        out: dict[str, Any] = self.reader._store.empty(self._fields, len(ids))
+        self.read(ids, out)
+        return out | self.ragged_values(ids)
+
+    def ragged_values(self, ids: np.ndarray) -> dict[str, Ragged]:
+        """Of the variable-length fields only."""
+        return {name: self.reader._store.ragged(name, ids) for name in self._ragged}
 
     def ids(self, plan: EpochPlan, epoch: int, step: int) -> np.ndarray:
         """Positions in the file of the samples of one batch, int64."""
@@ -171,6 +180,8 @@ class Loader(Position):
         if not len(plan):
             raise SchemaError(f"{self.reader.path}: no batches: {len(self.reader)} samples in batches of "
                               f"{plan.batch_size}{' with drop_last=True' if plan.drop_last else ''}")
+        if self._ragged:
+            return self._by_ids(plan, epoch, start, os.getpid())
         windows = Windows(self.reader._store, self._ids, self._fields, plan.windows(epoch, start), self._buffers)
         return self._serve(plan, windows, start, os.getpid())
 
@@ -182,6 +193,16 @@ class Loader(Position):
         finally:
             if os.getpid() == pid:
                 windows.close()
+
+    def _by_ids(self, plan: EpochPlan, epoch: int, start: int, pid: int) -> Iterator[tuple[Any, ...]]:
+        """Batches whose samples are read by id, the steps of about a window at a time, so that blocks are read once."""
+        for first, stop in step_ranges(plan, epoch, start):
+            parts = [self.ids(plan, epoch, step) for step in range(first, stop)]
+            values, at = self.values(np.concatenate(parts)), 0
+            for part in parts:
+                _same_process(pid)
+                yield self.reader.pack_batch({name: a[at:at + len(part)] for name, a in values.items()})
+                at += len(part)
 
     def _fingerprint(self) -> str:
         mark = self.reader._store.fingerprint

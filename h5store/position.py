@@ -47,19 +47,6 @@ class Position:
         """Make `step` of `epoch` the next batch."""
         self.epoch_number, self.step, self._rest = epoch, step, None
 
-    def step_ranges(self) -> Iterator[tuple[int, int]]:
-        """Ranges [start, stop) of the steps still to come in the current epoch, one for about every window."""
-        plan = self.current
-        starts = [w.start for w in plan.windows(self.epoch_number, self.step)]
-        step = self.step
-        for after in [*starts[1:], None]:
-            stop = step
-            while stop < len(plan) and (after is None or plan.bounds(stop)[0] < after):
-                stop += 1
-            if stop > step:
-                yield step, stop
-            step = stop
-
     def state_dict(self) -> dict[str, Any]:
         """Where iteration is, as small JSON: load it into a loader of the same store to go on.
 
@@ -102,3 +89,15 @@ class Position:
             self._rest = replace(self.plan, spans=spans)
         elif self.step or spans != self.plan.spans:
             self._rest, self.step = replace(self.plan, spans=taken.after(self.step)), 0
+
+
+def step_ranges(plan: EpochPlan, epoch: int, step: int) -> Iterator[tuple[int, int]]:
+    """Ranges [start, stop) of the steps of an epoch from `step` on, one for about every window of the plan."""
+    starts = [w.start for w in plan.windows(epoch, step)]
+    for after in [*starts[1:], None]:
+        stop = step
+        while stop < len(plan) and (after is None or plan.bounds(stop)[0] < after):
+            stop += 1
+        if stop > step:
+            yield step, stop
+        step = stop

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from h5store.batching import Batching, Form
 from h5store.choosing import Choosing
 from h5store.errors import FieldNotFound, SchemaError, SelectionError, StaleStoreError, nearest
 from h5store.feeding import Feeding
@@ -19,7 +20,7 @@ from h5store.schema import Field, Role, Schema
 from h5store.storage.store import DEFAULT_CACHE, Store
 
 
-class Reader(Choosing, Feeding, Looking):
+class Reader(Batching, Choosing, Feeding, Looking):
     """Read a store. A view of some of its samples is a `Reader` too.
 
     Parameters
@@ -31,6 +32,9 @@ class Reader(Choosing, Feeding, Looking):
         Threads that read and decode; all cores by default.
     verify : bool
         Check every chunk's checksum as it is read. It costs next to nothing.
+    growing : bool
+        Read what is committed of a store that is being written; nothing of it is locked or changed. `refresh` sees
+        what was committed since. Text fields list their classes in the order in which they first came.
 
     Raises
     ------
@@ -48,13 +52,15 @@ class Reader(Choosing, Feeding, Looking):
     __iter__ = None
 
     def __init__(self, path: str | os.PathLike[str], *, cache: Any = DEFAULT_CACHE, threads: int | None = None,
-                 verify: bool = True) -> None:
+                 verify: bool = True, growing: bool = False) -> None:
         options = {"cache": cache, "threads": threads, "verify": verify}
-        self._set(Store.open(path, **options), None, options, None)
+        if growing:
+            options["growing"] = True
+        self._set(_opened(path, options, None), None, options, None)
 
     def _set(self, store: Store, ids: np.ndarray | None, options: dict[str, Any],
              roles: dict[str, Any] | None) -> None:
-        self._store, self._ids, self._options, self._roles = store, ids, options, roles
+        self._store, self._ids, self._options, self._roles, self._form = store, ids, options, roles, Form()
 
     @classmethod
     def from_hdf5(cls, path: str | os.PathLike[str], *, features: Any = None, aux: Any = None, labels: Any = None,
@@ -82,12 +88,10 @@ class Reader(Choosing, Feeding, Looking):
             Datasets whose chunks cut samples apart, or whose filters only libhdf5 decodes, are read through
             it, one thread at a time.
         """
-        from h5store.storage.foreign import open_foreign
-
         roles = {"features": features, "aux": aux, "labels": labels, "weights": weights, "meta": meta}
         options = {"cache": cache, "threads": threads, "trust_plugins": trust_plugins}
         reader = cls.__new__(cls)
-        reader._set(open_foreign(path, roles, **options), None, options, roles)
+        reader._set(_opened(path, options, roles), None, options, roles)
         return reader
 
     # ---- what it is
@@ -117,9 +121,8 @@ class Reader(Choosing, Feeding, Looking):
         """A field, to be indexed along its samples like an array."""
         field = self._field(name)
 
-        def read(ids: np.ndarray) -> np.ndarray:
-            values = self._read([name], ids if self._ids is None else self._ids[ids])[name]
-            return self._texts(field, values) if field.text else values
+        def read(ids: np.ndarray) -> Any:
+            return self._given(field, self._read([name], ids if self._ids is None else self._ids[ids])[name])
 
         return FieldView(field, len(self), f"{self.path}[{name!r}]", read, self)
 
@@ -136,6 +139,12 @@ class Reader(Choosing, Feeding, Looking):
 
     def _read(self, names: Sequence[str], ids: np.ndarray) -> dict[str, np.ndarray]:
         """Stored values of fields (text as codes), for absolute ids of one axis."""
+        out: dict[str, Any] = {name: self._store.ragged(name, ids) for name in names if self.schema[name].ragged}
+        fixed = [name for name in names if name not in out]
+        out |= self._read_fixed(fixed, ids) if fixed else {}
+        return out
+
+    def _read_fixed(self, names: Sequence[str], ids: np.ndarray) -> dict[str, np.ndarray]:
         out = self._store.empty(names, len(ids))
         if len(ids):
             low, high = int(ids[0]), int(ids[-1])
@@ -157,7 +166,8 @@ class Reader(Choosing, Feeding, Looking):
 
         Returns
         -------
-        dict of str to ndarray, each (n, *field.shape), in the order of `ids`; text fields as text
+        dict of str to ndarray, each (n, *field.shape), in the order of `ids`; text fields as text, fields of
+        variable length as a list of n arrays
 
         Raises
         ------
@@ -170,13 +180,19 @@ class Reader(Choosing, Feeding, Looking):
         names = self.schema.names if fields is None else [fields] if isinstance(fields, str) else list(fields)
         wanted = [self._field(name) for name in names]
         found = self._read([f.name for f in wanted], self._flat(ids, "take"))
-        return {f.name: self._texts(f, found[f.name]) if f.text else found[f.name] for f in wanted}
+        return {f.name: self._given(f, found[f.name]) for f in wanted}
 
     def _flat(self, ids: Any, where: str) -> np.ndarray:
         found = self._absolute(ids, where)
         if found.ndim != 1:
             raise SelectionError(f"{self.path}: {where}: ids have shape {found.shape}, expected one axis: (n,)")
         return found
+
+    def _given(self, field: Field, values: Any) -> Any:
+        """What users see of stored values: text, and a list of samples of different lengths."""
+        if field.ragged:
+            return list(values)
+        return self._texts(field, values) if field.text else values
 
     def _texts(self, field: Field, codes: np.ndarray) -> np.ndarray:
         return np.array(field.classes or ("",), dtype=str)[codes]
@@ -203,32 +219,27 @@ class Reader(Choosing, Feeding, Looking):
         names = [f.name for f in self.model_fields()]
         return self.pack_batch(self._read(names, self._flat(ids, "batch")))
 
-    def model_fields(self) -> tuple[Field, ...]:
-        """Fields that a batch is made of, in the order features, aux, labels, weights.
+    # ---- living
+
+    def refresh(self) -> int:
+        """See what was committed since; of a store that was sealed meanwhile, all of it.
+
+        Returns
+        -------
+        int
+            Samples that are there now.
 
         Raises
         ------
-        SchemaError
+        OptionError
+            The reader was not made with ``growing=True``, or is a view of one.
         """
-        if not self.schema.of(Role.FEATURES, Role.AUX):
-            raise SchemaError(f"{self.path}: no features and no aux field, so there is nothing to feed a model; use "
-                              f"take(); {nearest('', self.schema.names)}")
-        if self.schema.of(Role.WEIGHTS) and not self.schema.of(Role.LABELS):
-            raise SchemaError(f"{self.path}: weights without labels: a batch is (inputs, labels, weights); give the "
-                              "labels a role, or weights the role meta")
-        return tuple(f for role in (Role.FEATURES, Role.AUX, Role.LABELS, Role.WEIGHTS) for f in self.schema.of(role))
-
-    def pack_batch(self, values: Mapping[str, np.ndarray]) -> tuple[Any, ...]:
-        """Arrange stored values of `model_fields` as `batch` gives them."""
-        members = []
-        for roles in ((Role.FEATURES, Role.AUX), (Role.LABELS,), (Role.WEIGHTS,)):
-            fields = self.schema.of(*roles)
-            arrays = {f.name: values[f.name].astype(np.int64) if f.text else values[f.name] for f in fields}
-            if arrays:
-                members.append(arrays if len(arrays) > 1 else next(iter(arrays.values())))
-        return tuple(members)
-
-    # ---- living
+        if "growing" not in self._options or self._ids is not None:
+            raise OptionError(f"{self.path}: refresh() is for Reader(..., growing=True); a sealed store does not "
+                              "change, and a view keeps its samples")
+        store, self._store = self._store, _opened(self.path, self._options, None)
+        store.close()
+        return len(self)
 
     def close(self) -> None:
         """Let go of the file handle and of cached samples. Reading again opens them again."""
@@ -242,18 +253,29 @@ class Reader(Choosing, Feeding, Looking):
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"path": self.path, "options": self._options, "roles": self._roles, "ids": self._ids,
-                "fingerprint": self._store.fingerprint}
+        return {"path": self.path, "options": self._options, "roles": self._roles, "ids": self._ids, "form": self._form,
+                "fingerprint": self._store.fingerprint, "length": self._store.length}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        if state["roles"] is None:
-            store = Store.open(state["path"], **state["options"])
-        else:
-            from h5store.storage.foreign import open_foreign
-
-            store = open_foreign(state["path"], state["roles"], **state["options"])
+        store = _opened(state["path"], state["options"], state["roles"])
         if store.fingerprint != state["fingerprint"]:
             store.close()
             raise StaleStoreError(f"{store.path}: another store is at this path since this reader was pickled; make a "
                                   "new Reader")
-        self._set(store, state["ids"], state["options"], state["roles"])
+        ids = state["ids"]
+        if ids is None and store.length > state["length"]:  # a growing store: the copy holds what the original held
+            ids = np.arange(state["length"])
+        self._set(store, ids, state["options"], state["roles"])
+        self._form = state["form"]
+
+
+def _opened(path: str | os.PathLike[str], options: Mapping[str, Any], roles: Mapping[str, Any] | None) -> Store:
+    if roles is not None:
+        from h5store.storage.foreign import open_foreign
+
+        return open_foreign(path, roles, **options)
+    if "growing" not in options:
+        return Store.open(path, **options)
+    from h5store.storage.growing import open_growing
+
+    return open_growing(path, **{name: value for name, value in options.items() if name != "growing"})

@@ -18,6 +18,8 @@ from h5store.errors import FieldNotFound, FormatError, SchemaError, nearest
 MAX_AXES = 31
 #: Text is stored as positions in a class list; 4 bytes so that a new class never changes the width.
 CODE_DTYPE = np.dtype("<i4")
+#: Where samples of variable length end among the values of all.
+ENDS_DTYPE = np.dtype("<u8")
 
 
 class Role(str, Enum):
@@ -45,7 +47,8 @@ class Field:
     dtype : dtype_like
         bool, integer, float or complex; or ``str`` for text.
     shape : tuple of int
-        Of one sample; () for a scalar. At most 31 axes, none of length 0.
+        Of one sample; () for a scalar. At most 31 axes, none of length 0. The first may be None: samples then differ in
+        length along it.
     classes : tuple of str, optional
         Text only: the sorted distinct values. None until they are known.
 
@@ -57,7 +60,7 @@ class Field:
     name: str
     role: Role
     dtype: np.dtype
-    shape: tuple[int, ...] = ()
+    shape: tuple[Any, ...] = ()
     classes: tuple[str, ...] | None = None
     text: bool = field(default=False)
 
@@ -77,11 +80,27 @@ class Field:
         object.__setattr__(self, "shape", _checked_shape(self.name, self.shape))
         if self.classes is not None and not self.text:
             raise SchemaError(f"field {self.name!r}: only text fields have classes, dtype is {self.dtype}")
+        if self.text and self.ragged:
+            raise SchemaError(f"field {self.name!r}: text of variable length is not stored; give the number of words a "
+                              "fixed length, or give codes")
+
+    @property
+    def ragged(self) -> bool:
+        """Whether samples differ in length: the first axis is None."""
+        return bool(self.shape) and self.shape[0] is None
+
+    @property
+    def columns(self) -> tuple[Field, ...]:
+        """The datasets that hold this field: itself; of variable length, its values and where each sample ends."""
+        if not self.ragged:
+            return (self,)
+        return (Column(self.name, self.role, self.dtype, self.shape[1:]),
+                Column(ends_of(self.name), self.role, ENDS_DTYPE))
 
     @property
     def nbytes(self) -> int:
-        """Bytes of one sample, decoded."""
-        return math.prod(self.shape) * self.dtype.itemsize
+        """Bytes of one sample, decoded; of variable length, of a sample of length 1."""
+        return math.prod(s for s in self.shape if s is not None) * self.dtype.itemsize
 
     def describe(self) -> str:
         """Dtype and sample shape in words, e.g. ``float32 (100, 6)``."""
@@ -106,6 +125,24 @@ class Field:
                               "there as float64")
         return cls(data["name"], data["role"], CODE_DTYPE if text else np.dtype(data["dtype"]),
                    tuple(data["shape"]), tuple(data["classes"]) if text else None, text)
+
+
+@dataclass(frozen=True)
+class Column(Field):
+    """One of the two datasets of a variable-length field."""
+
+    def __post_init__(self) -> None:
+        """Made of a field, which was checked."""
+
+    @property
+    def ends(self) -> bool:
+        """Whether it holds where samples end, one number a sample, rather than their values."""
+        return "/" in self.name
+
+
+def ends_of(name: str) -> str:
+    """Name of the column of where the samples of a field end; no field can have it."""
+    return f"{name}/ends"
 
 
 @dataclass(frozen=True)
@@ -199,15 +236,15 @@ def _check_name(name: object) -> None:
         raise SchemaError(f"field {name!r}: the name is not valid Unicode ({error.reason})") from error
 
 
-def _checked_shape(name: str, shape: Any) -> tuple[int, ...]:
+def _checked_shape(name: str, shape: Any) -> tuple[Any, ...]:
     try:
-        out = tuple(int(s) for s in shape)
+        out = tuple(None if s is None and i == 0 else int(s) for i, s in enumerate(shape))
     except (TypeError, ValueError):
         raise SchemaError(f"field {name!r}: shape {shape!r} is not a tuple of ints") from None
     if len(out) > MAX_AXES:
         raise SchemaError(f"field {name!r}: a sample has {len(out)} axes, HDF5 holds at most {MAX_AXES} beside "
                           "the sample axis; reshape it to fewer")
-    if any(s < 1 for s in out):
+    if any(s is not None and s < 1 for s in out):
         raise SchemaError(f"field {name!r}: sample shape {out} has an axis of length below 1, so a sample "
                           "holds nothing; drop the field or that axis")
     return out

@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
 from h5store.errors import JournalError, OptionError, SchemaError, StoreExistsError, StoreLockedError
-from h5store.schema import Schema
+from h5store.schema import ENDS_DTYPE, Schema, ends_of
 from h5store.sources.block import Block
 from h5store.sources.text import Vocabulary
+from h5store.storage import origin
 from h5store.storage.codecs import Codec
 from h5store.storage.journal import Journal
 from h5store.storage.layout import DEFAULT_CHUNK, FORMAT, Layout, parse_chunk
@@ -48,7 +51,7 @@ class Writer:
         "lz4" (with byte shuffle) reads fastest; "zstd" makes the smallest file; "gzip" is read by tools without
         plugins. Opening with `append` or `resume` keeps the store's own.
     chunk : str or int
-        Size of the chunks of the largest field, e.g. ``"128KiB"``; or samples a chunk; or ``"random"``, small
+        Size of the chunks of the largest field, e.g. ``"256KiB"``; or samples a chunk; or ``"random"``, small
         chunks for uniformly random reading of data that no cache holds.
     threads : int, optional
         Encoding threads; all cores by default.
@@ -71,15 +74,17 @@ class Writer:
 
     def __init__(self, path: str | os.PathLike[str], *, resume: bool = False, overwrite: bool = False,
                  append: bool = False, codec: Any = "lz4", chunk: Any = DEFAULT_CHUNK,
-                 threads: int | None = None, schema: Schema | None = None) -> None:
+                 threads: int | None = None, schema: Schema | None = None,
+                 provenance: Mapping[str, Any] | None = None) -> None:
         self._closed = True  # until the lock is ours, there is nothing to close
         self.path, self._pid = store_path(path), os.getpid()
         self._options = Codec.parse(codec), chunk
         parse_chunk(chunk)
         self._threads = thread_count(threads)
+        self._provenance = origin.of(provenance)
         if overwrite and append:
             raise OptionError(f"{self.path}: overwrite=True and append=True exclude each other; choose one")
-        layout = Layout.plan(schema, *self._options) if schema is not None else None
+        layout = self._plan(schema) if schema is not None else None
         if os.path.isdir(self.path):
             raise StoreExistsError(f"{self.path}: a folder is here, expected the path of a file; write elsewhere")
         self._journal: Journal | None = None
@@ -89,6 +94,7 @@ class Writer:
         self._layout: Layout | None = None
         self._tails: dict[str, Tail] = {}
         self._vocabularies: dict[str, Vocabulary] = {}
+        self._totals: dict[str, int] = {}  # values of each variable-length field
         self._length = self._committed = 0
         self._torn = self._overdue = False
         self._lock = WriterLock(self.path)
@@ -151,16 +157,25 @@ class Writer:
         for name, tail in self._tails.items():
             held = journal.rows(name)
             if self._base is not None and not journal.fields[name].offsets:
-                held = self._base.rows(layout.schema[name]) + held
+                held = self._base.rows(tail.field) + held
             tail.restore(held)
+        self._totals = {name: self._whole(name, journal) + self._tails[name].filled for name in self._totals}
         # A journal without a commit knows no length; what it adds to is there all the same.
         self._length = self._committed = journal.length or self._committed
+
+    def _whole(self, name: str, journal: Journal) -> int:
+        """Values of a variable-length field in whole chunks, of the base and of the journal."""
+        assert self._layout is not None
+        per = self._layout.chunks[name]
+        before = self._base.layout.totals[name] // per if self._base is not None else 0
+        return (before + len(journal.fields[name].offsets)) * per
 
     def _set_base(self, base: Base) -> None:
         self._base = base
         self._build(base.layout)
-        for field in base.layout.schema:
-            self._tails[field.name].restore(base.rows(field))
+        for column in base.layout.columns:
+            self._tails[column.name].restore(base.rows(column))
+        self._totals = dict(base.layout.totals)
         self._length = self._committed = base.layout.length
 
     def _adopt(self, layout: Layout) -> None:
@@ -172,9 +187,13 @@ class Writer:
             if told:
                 raise SchemaError(f"{self.path}: schema= differs from the store's: {told}")
 
+    def _plan(self, schema: Schema) -> Layout:
+        return replace(Layout.plan(schema, *self._options), provenance=self._provenance)
+
     def _build(self, layout: Layout) -> None:
         self._layout = layout
-        self._tails = {f.name: Tail(f, layout.chunks[f.name], layout.filters(f), self._threads) for f in layout.schema}
+        self._tails = {c.name: Tail(c, layout.chunks[c.name], layout.filters(c), self._threads) for c in layout.columns}
+        self._totals = {f.name: 0 for f in layout.schema if f.ragged}
         self._vocabularies = {f.name: Vocabulary(f.name, f.classes or ()) for f in layout.schema if f.text}
 
     # ---- the card
@@ -218,12 +237,12 @@ class Writer:
             self._commit()
         decides = self._layout is None
         if decides:
-            self._build(Layout.plan(block.schema, *self._options))
+            self._build(self._plan(block.schema))
         try:
             self._take(block)
         except BaseException:
             if decides and not self._torn:  # the block was refused: it has not decided the fields
-                self._layout, self._tails, self._vocabularies = None, {}, {}
+                self._layout, self._tails, self._vocabularies, self._totals = None, {}, {}, {}
             raise
 
     def _take(self, block: Block) -> None:
@@ -231,17 +250,22 @@ class Writer:
         assert layout is not None
         for name, vocabulary in self._vocabularies.items():
             vocabulary.check(block.values[name], self._length)
-        step = max(1, _PIECE_BYTES // max(1, sum(f.nbytes for f in layout.schema)))
+        step = max(1, _PIECE_BYTES // max(1, block.sample_bytes))
         step = max(1, step // layout.block) * layout.block
         for start in range(0, len(block), step):
             stop = min(start + step, len(block))
-            pieces = {f.name: block.part(f.name, start, stop) for f in layout.schema}
+            pieces = {f.name: block.part(f.name, start, stop) for f in layout.schema if not f.ragged}
+            for name, total in self._totals.items():
+                made = block.ragged_part(name, start, stop)
+                pieces[name], pieces[ends_of(name)] = made.values, (made.offsets[1:] + total).astype(ENDS_DTYPE)
             # Torn until the block is in with all its fields: an interruption must not commit a part of it.
             self._torn = True
             for name, samples in pieces.items():
                 codes = self._vocabularies[name].codes(samples) if name in self._vocabularies else samples
                 self._tails[name].add(codes)
             self._length += stop - start
+            for name in self._totals:
+                self._totals[name] += len(pieces[name])
             block.release()
             self._torn = stop < len(block)
             self._commit_if_due()
@@ -293,7 +317,7 @@ class Writer:
     def _start_journal(self) -> Journal:
         assert self._layout is not None
         return Journal.create(journal_path(self.path), {
-            "layout": self._layout.to_json(), "fields": list(self._layout.schema.names),
+            "layout": self._layout.to_json(), "fields": [c.name for c in self._layout.columns],
             "base": self._base.file.seal if self._base else None, "before": self.base_length, "origin": self.origin})
 
     def close(self) -> None:
@@ -341,7 +365,8 @@ class Writer:
     def _seal(self) -> None:
         assert self._layout is not None
         orders = {name: v.sorted() for name, v in self._vocabularies.items()}
-        layout = self._layout.finished(self._length, {name: classes for name, (classes, _) in orders.items()})
+        layout = self._layout.finished(self._length, {name: classes for name, (classes, _) in orders.items()},
+                                       self._totals)
         if self._base is not None:
             warn_left_out(self.path, self._base.layout.length)
         seal(self.path, layout, self._base, self._journal, self._tails,

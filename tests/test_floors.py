@@ -18,11 +18,11 @@ PACKAGE = Path(__file__).resolve().parent.parent / "h5store"
 # Bottom to top; a module imports from its own floor and from those below. A folder is on one floor.
 FLOORS = (
     ("_version", "errors"),
-    ("schema",),
+    ("ragged", "schema"),
     ("moments", "sampling"),
     ("storage",),
     ("sources",),
-    ("choosing", "export", "feeding", "fieldview", "loader", "looking", "packing", "position",
+    ("batching", "choosing", "doctor", "export", "feeding", "fieldview", "identity", "loader", "looking", "packing", "position",
      "reader", "splits", "repair", "stream", "verify", "writer"),
     ("adapters", "explore"),
     ("cli",),
@@ -34,7 +34,7 @@ DOORS = {"looking": ("explore",), "fieldview": ("explore",), "loader": ("explore
 # Sampling is arithmetic: beside numpy it knows only what a field is and how to complain.
 NARROW = {"sampling": ("errors", "schema", "sampling")}
 # Rooms that may talk to HDF5.
-H5PY_ROOMS = ("storage/layout.py", "storage/opening.py", "storage/foreign.py", "storage/notes.py", "export.py",
+H5PY_ROOMS = ("storage/layout.py", "storage/opening.py", "storage/foreign.py", "storage/notes.py", "storage/origin.py", "doctor.py", "export.py",
               "storage/validate.py", "sources/hdf5.py", "verify.py")
 # Imported inside their door only, and by nobody at import.
 EXTRAS = {

@@ -12,16 +12,16 @@ What Keras 3 does, read in its source (3.10 to 3.15), and what follows:
 
 from __future__ import annotations
 
-import inspect
 import sys
-import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from h5store.adapters.stream import Stream
+from h5store.adapters.transform import caller
 from h5store.errors import OptionError, SchemaError, require
 from h5store.loader import Loader
 from h5store.schema import Role, Schema
@@ -44,31 +44,6 @@ def keras_batches(loader: Loader, transform: Callable[..., Any] | None = None) -
     return made
 
 
-class _Stream:
-    """Batches by (epoch, step), quick when they are asked for one after the other. Safe in threads."""
-
-    def __init__(self, loader: Loader) -> None:
-        self._loader, self._lock = loader, threading.Lock()
-        self._at: tuple[int, int] | None = None
-        self._batches: Iterator[Any] = iter(())
-
-    def get(self, epoch: int, step: int) -> Any:
-        with self._lock:
-            if (epoch, step) != self._at:
-                self._batches = self._loader.epoch(epoch, step)
-            self._at = None  # an error leaves nothing to go on from
-            batch = next(self._batches)
-            last = step + 1 == len(self._loader)
-            self._at = (epoch + 1, 0) if last else (epoch, step + 1)
-            if last:
-                self._batches = self._loader.epoch(epoch + 1)  # its first window is read while Keras validates
-            return batch
-
-    def close(self) -> None:
-        with self._lock:
-            self._at, self._batches = None, iter(())
-
-
 @lru_cache(maxsize=1)
 def _batches_class() -> type:
     keras = require("keras", "tensorflow", "to_keras")
@@ -86,9 +61,9 @@ def _batches_class() -> type:
             # Keras' own workers are left at one: with more, batches drained from an epoch come back in the next.
             super().__init__(workers=1, use_multiprocessing=False)
             self.loader, self.transform = loader, transform
-            self._apply = _caller(transform)
+            self._apply = caller(transform)
             self.epoch = 0
-            self._stream = _Stream(loader)
+            self._stream = Stream(loader)
             self._within = False
             self._served = 0   # batches asked for since the current pass began
             self._begun = 0    # epochs begun in this pass: more than one only when it has no end
@@ -204,16 +179,3 @@ def _keras_adapter(frame: FrameType) -> tuple[Any, bool, int | None]:
     owner = frame.f_back.f_locals.get("self") if frame.f_back else None
     known = frame.f_code.co_name == "num_batches" and hasattr(owner, "steps_per_epoch")
     return adapter, known, owner.steps_per_epoch if known else None  # type: ignore[union-attr]
-
-
-def _caller(transform: Callable[..., Any] | None) -> Callable[[tuple[Any, ...]], Any]:
-    """How a transform is applied: to the whole batch if it takes one argument, else to its members."""
-    if transform is None:
-        return lambda batch: batch
-    try:
-        taken = [p for p in inspect.signature(transform).parameters.values()
-                 if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL)]
-        whole = len(taken) == 1 and taken[0].kind is not inspect.Parameter.VAR_POSITIONAL
-    except (TypeError, ValueError):  # a builtin without a signature
-        whole = True
-    return transform if whole else lambda batch: transform(*batch)

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from h5store.errors import SchemaError, nearest
+from h5store.ragged import Ragged
 from h5store.schema import Field, Role, Schema, checked_dtype, is_text
+from h5store.sources.jagged import is_jagged, jagged
 
 ROLES = tuple(str(r) for r in Role)
 
@@ -52,7 +54,9 @@ class Block:
         for role, name, values in named(roles):
             if name in given:
                 raise SchemaError(f"{where}: two fields are named {name!r}; names are unique in a store")
-            given[name] = as_values(name, values, where)
+            field = schema[name] if schema is not None and name in schema else None
+            given[name] = (jagged(name, values, where, field) if is_jagged(values) or (field is not None and field.ragged)
+                           else as_values(name, values, where))
             fields.append((name, role))
         if schema is None:
             schema = Schema(tuple(infer(name, role, given[name], where) for name, role in fields))
@@ -69,6 +73,15 @@ class Block:
 
     def __len__(self) -> int:
         return self.length
+
+    @property
+    def sample_bytes(self) -> int:
+        """Decoded bytes of a sample of all fields, on average."""
+        return sum(int(f.nbytes * self.values[f.name].mean_length) if f.ragged else f.nbytes for f in self.schema)
+
+    def ragged_part(self, name: str, start: int, stop: int) -> Ragged:
+        """Samples [start, stop) of a variable-length field, in the field's own dtype."""
+        return self.values[name][start:stop].joined(self.schema[name])  # type: ignore[no-any-return]
 
     def part(self, name: str, start: int, stop: int) -> np.ndarray:
         """Samples [start, stop) of a field as a C-contiguous array of the field's own dtype, or of text."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import h5py
@@ -17,7 +17,7 @@ import xxhash
 from h5py import h5d, h5f, h5fd, h5g, h5p, h5s, h5t
 
 from h5store.errors import OptionError, SchemaError
-from h5store.schema import Field, Schema, dumps
+from h5store.schema import Column, Field, Schema, dumps
 from h5store.storage.cache import parse_bytes
 from h5store.storage.chunks import checksum
 from h5store.storage.codecs import Codec, Filters
@@ -26,16 +26,20 @@ from h5store.storage.sink import Sink
 FORMAT = 1
 #: The group of what only h5store reads. Field datasets lie in one group a role.
 PRIVATE = "_h5store"
+#: The group of where the samples of variable-length fields end.
+ENDS = f"{PRIVATE}/ends"
 #: Length of the digest of what is not a chunk; see `h5store.storage.rest`.
 REST_BYTES = 16
 
-# 128 KiB: smaller chunks cost ratio and requests, larger ones cost random reads. docs/decisions.md.
-DEFAULT_CHUNK = "128KiB"
+# 256 KiB: smaller chunks cost ratio and the time of Python for each, larger ones random reads and mixing. docs/decisions.md.
+DEFAULT_CHUNK, DEFAULT_BYTES = "256KiB", 256 * 1024
 # Fields of small samples get chunks of several blocks up to this size: a shuffled read takes single blocks of
 # them, and what it decodes beside its block must stay small against the block of the large fields.
 _SMALL_CHUNK = 16 * 1024
 # "random": one sample of a light curve or an image, a few dozen of a table.
 _RANDOM_CHUNK = 4 * 1024
+# Samples of variable length may be of any size: what is read together must not depend on those that came first.
+_RAGGED_BLOCK = 16
 #: Blosc holds sizes in 31 bits; HDF5 itself would stop at 4 GiB.
 MAX_CHUNK = 2**31 - 2**16
 
@@ -61,6 +65,10 @@ class Layout:
     chunks: Mapping[str, int]
     codec: Codec
     length: int = 0
+    #: Rows of values of each variable-length field.
+    totals: Mapping[str, int] = field(default_factory=dict)
+    #: See `h5store.storage.origin`.
+    provenance: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def plan(cls, schema: Schema, codec: Any, chunk: Any) -> Layout:
@@ -71,7 +79,7 @@ class Layout:
         OptionError, SchemaError
         """
         codec, spec = Codec.parse(codec), parse_chunk(chunk)
-        largest = max(schema, key=lambda f: f.nbytes)
+        largest = max((c for f in schema for c in f.columns), key=lambda f: f.nbytes)
         if largest.nbytes > MAX_CHUNK:
             raise SchemaError(f"field {largest.name!r}: one sample of shape {largest.shape} takes "
                               f"{largest.nbytes / 2**30:.1f} GiB; a chunk holds at least one sample and at most "
@@ -84,42 +92,69 @@ class Layout:
                                   f"{MAX_CHUNK // largest.nbytes} samples")
         else:
             block, small = max(1, spec[0] // largest.nbytes), min(spec[0], _SMALL_CHUNK)
-        chunks = {f.name: block * max(1, small // (block * f.nbytes)) for f in schema}
+            if any(f.ragged for f in schema):
+                block = min(block, _RAGGED_BLOCK)
+        chunks = {}
+        for column in (c for f in schema for c in f.columns):
+            size = DEFAULT_BYTES if isinstance(spec, int) else spec[0]
+            chunks[column.name] = (max(1, size // column.nbytes) if cls._is_values(column)
+                                   else block * max(1, small // (block * column.nbytes)))
         return cls(schema, block, chunks, codec)
+
+    @property
+    def columns(self) -> tuple[Field, ...]:
+        """The datasets of all fields, in order."""
+        return tuple(column for f in self.schema for column in f.columns)
+
+    def rows(self, column: Field) -> int:
+        """Length of a column: the samples, or of the values of a variable-length field, those of all samples."""
+        return self.totals.get(column.name, 0) if self._is_values(column) else self.length
+
+    @staticmethod
+    def _is_values(column: Field) -> bool:
+        return isinstance(column, Column) and not column.ends
 
     def filters(self, field: Field) -> Filters:
         return self.codec.filters(field.dtype.itemsize, field.shape)
 
     def count(self, field: Field) -> int:
         """Chunks of a field."""
-        return -(-self.length // self.chunks[field.name])
+        return -(-self.rows(field) // self.chunks[field.name])
 
     def chunk_shape(self, field: Field) -> tuple[int, ...]:
         return (self.chunks[field.name], *field.shape)
 
-    def finished(self, length: int, classes: Mapping[str, tuple[str, ...]]) -> Layout:
-        return replace(self, length=length, schema=self.schema.with_classes(classes))
+    def finished(self, length: int, classes: Mapping[str, tuple[str, ...]], totals: Mapping[str, int]) -> Layout:
+        return replace(self, length=length, schema=self.schema.with_classes(classes), totals=totals)
 
     def to_json(self) -> dict[str, Any]:
-        fields = [{**f.to_json(), "chunk": self.chunks[f.name],
-                   "filters": [[number, list(values)] for number, values in self.filters(f)]}
-                  for f in self.schema]
+        fields = []
+        for f in self.schema:
+            first, *ends = [{"chunk": self.chunks[c.name],
+                             "filters": [[number, list(values)] for number, values in self.filters(c)]}
+                            for c in f.columns]
+            more = {"rows": self.totals.get(f.name, 0), "ends": ends[0]} if ends else {}
+            fields.append({**f.to_json(), **first, **more})
         return {"format": FORMAT, "length": self.length, "block": self.block, "codec": str(self.codec),
-                "fields": fields}
+                "provenance": dict(self.provenance), "fields": fields}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Layout:
         schema = Schema(tuple(Field.from_json(f) for f in data["fields"]))
-        layout = cls(schema, int(data["block"]), {f["name"]: int(f["chunk"]) for f in data["fields"]},
-                     Codec.parse(data["codec"]), int(data["length"]))
-        if layout.block < 1 or layout.length < 0:
+        raws = [raw for f, one in zip(schema, data["fields"]) for raw in ([one, one["ends"]] if f.ragged else [one])]
+        columns = [column for f in schema for column in f.columns]
+        layout = cls(schema, int(data["block"]), {c.name: int(raw["chunk"]) for c, raw in zip(columns, raws)},
+                     Codec.parse(data["codec"]), int(data["length"]),
+                     {f.name: int(one["rows"]) for f, one in zip(schema, data["fields"]) if f.ragged},
+                     dict(data["provenance"]))
+        if layout.block < 1 or layout.length < 0 or min(layout.totals.values(), default=0) < 0:
             raise ValueError("block or length is out of range")
-        for f, raw in zip(schema, data["fields"]):
-            chunk = layout.chunks[f.name]
-            if chunk < 1 or chunk % layout.block or math.prod(layout.chunk_shape(f)) * f.dtype.itemsize > 2**32:
-                raise ValueError(f"chunk of field {f.name!r} is out of range")
-            if [number for number, _ in raw["filters"]] != [number for number, _ in layout.filters(f)]:
-                raise ValueError(f"filters of field {f.name!r} are not those of codec {layout.codec}")
+        for c, raw in zip(columns, raws):
+            chunk, unit = layout.chunks[c.name], 1 if cls._is_values(c) else layout.block
+            if chunk < 1 or chunk % unit or math.prod(layout.chunk_shape(c)) * c.dtype.itemsize > 2**32:
+                raise ValueError(f"chunk of field {c.name!r} is out of range")
+            if [number for number, _ in raw["filters"]] != [number for number, _ in layout.filters(c)]:
+                raise ValueError(f"filters of field {c.name!r} are not those of codec {layout.codec}")
         return layout
 
 
@@ -143,6 +178,8 @@ def parse_chunk(chunk: Any) -> int | tuple[int]:
 
 
 def dataset_path(field: Field) -> str:
+    if isinstance(field, Column) and field.ends:
+        return f"/{ENDS}/{field.name.rpartition('/')[0]}"
     return f"/{field.role}/{field.name}"
 
 
@@ -170,7 +207,7 @@ def write_file(path: str, layout: Layout, chunks: Callable[[Field], Iterable[byt
     try:
         with _create(sink) as file:
             table = np.concatenate([np.zeros((0, 3), "<u8")] + [
-                _write_field(file, layout, field, _unless_failed(sink, chunks(field))) for field in layout.schema])
+                _write_field(file, layout, column, _unless_failed(sink, chunks(column))) for column in layout.columns])
             schema_json = dumps(layout.to_json())
             _write_plain(file, f"{PRIVATE}/schema", np.frombuffer(schema_json, np.uint8))
             _write_plain(file, f"{PRIVATE}/chunks", table)
@@ -221,7 +258,9 @@ def _group(file: h5py.File, name: str) -> None:
 
 def _write_field(file: h5py.File, layout: Layout, field: Field, chunks: Iterable[bytes]) -> np.ndarray:
     """Write a field's chunks; returns its part of the chunk table, (chunks, 3)."""
-    _group(file, str(field.role))
+    folder = dataset_path(field)[1:].rpartition("/")[0]
+    _group(file, folder.partition("/")[0])
+    _group(file, folder)
     creation = h5p.create(h5p.DATASET_CREATE)
     creation.set_chunk(layout.chunk_shape(field))
     creation.set_fill_time(h5d.FILL_TIME_NEVER)
@@ -229,7 +268,7 @@ def _write_field(file: h5py.File, layout: Layout, field: Field, chunks: Iterable
     for number, values in layout.filters(field):
         creation.set_filter(number, h5py.h5z.FLAG_MANDATORY, values)
     # The sample axis may grow: HDF5 would refuse a chunk longer than a fixed axis.
-    space = h5s.create_simple((layout.length, *field.shape), (h5s.UNLIMITED, *field.shape))
+    space = h5s.create_simple((layout.rows(field), *field.shape), (h5s.UNLIMITED, *field.shape))
     dataset = h5d.create(file.id, dataset_path(field).encode(), h5t.py_create(field.dtype, logical=True), space,
                          dcpl=creation)
     table = np.zeros((layout.count(field), 3), "<u8")

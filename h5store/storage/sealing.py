@@ -51,7 +51,7 @@ class Base:
 
     def rows(self, field: Field) -> bytes:
         """Raw samples beyond the last whole chunk."""
-        rest = self.layout.length % self.layout.chunks[field.name]
+        rest = self.layout.rows(field) % self.layout.chunks[field.name]
         if not rest:
             return b""
         chunk = decode_chunk(self.layout.filters(field), self.chunk(field, self.layout.count(field) - 1),
@@ -63,10 +63,10 @@ class Base:
         header = Layout.from_json(journal.header["layout"])
         if self.layout.length != journal.length or header.schema.mismatch(self.layout.schema):
             return False
-        for field in self.layout.schema:
+        for field in self.layout.columns:
             if field.text:  # its codes may have been put in another order
                 continue
-            whole, added = journal.length // self.layout.chunks[field.name], journal.fields[field.name].sums
+            whole, added = self.layout.rows(field) // self.layout.chunks[field.name], journal.fields[field.name].sums
             sums = self.file.tables[field.name].sums
             if sums is None or sums[whole - len(added):whole].tolist() != added.tolist():
                 return False
@@ -133,7 +133,7 @@ def seal(path: str, layout: Layout, base: Base | None, journal: Journal | None, 
 def _chunks(field: Field, base: Base | None, journal: Journal | None, tail: Tail) -> Iterator[bytes]:
     """All chunks of a field in order: of the base, of the journal, of the tail."""
     if base is not None:
-        for i in range(base.layout.length // base.layout.chunks[field.name]):
+        for i in range(base.layout.rows(field) // base.layout.chunks[field.name]):
             yield base.chunk(field, i)
     log = journal.fields[field.name] if journal is not None else FieldLog()
     for i in range(len(log.offsets)):

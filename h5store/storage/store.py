@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from h5store.errors import StaleStoreError
-from h5store.schema import Schema
+from h5store.errors import CorruptChunkError, StaleStoreError
+from h5store.ragged import Ragged
+from h5store.schema import Schema, ends_of
 from h5store.storage import handles, pool
 from h5store.storage.cache import SampleCache, parse_bytes
 from h5store.storage.chunks import ChunkTable
@@ -64,14 +65,14 @@ class Store:
     def of(cls, file: StoreFile, budget: int, threads: int, verify: bool = True) -> Store:
         """A store that was opened already."""
         layout = file.layout
-        kept = SampleCache(budget, {f.name: f.nbytes * layout.length for f in layout.schema})
+        kept = SampleCache(budget, {f.name: f.nbytes * layout.rows(f) for f in layout.columns})
         fields = {
-            f.name: ChunkedField(f"{file.source.path}[{f.name!r}]", f.name, layout.length, f.dtype, f.shape,
+            f.name: ChunkedField(f"{file.source.path}[{f.name!r}]", f.name, layout.rows(f), f.dtype, f.shape,
                                  table=file.tables[f.name], filters=layout.filters(f), source=file.source,
                                  cache=kept, verify=verify)
-            for f in layout.schema}
+            for f in layout.columns}
         stored = sum(int(t.sizes.sum()) for t in file.tables.values())
-        return cls(file.source, layout.schema, layout.length, layout.block, file.seal, fields, kept, threads, layout,
+        return cls(file.source, layout.schema, layout.length, _block(layout), file.seal, fields, kept, threads, layout,
                    stored)
 
     @property
@@ -92,6 +93,44 @@ class Store:
     def empty(self, names: Sequence[str], samples: int) -> dict[str, np.ndarray]:
         """An uninitialised array (samples, *shape) for each field."""
         return {n: np.empty((samples, *self._fields[n].shape), self._fields[n].dtype) for n in names}
+
+    def ragged(self, name: str, ids: np.ndarray) -> Ragged:
+        """Samples `ids` (int64, in range) of a variable-length field.
+
+        Raises
+        ------
+        CorruptChunkError
+            A chunk's sum differs, or where the samples end makes no sense.
+        """
+        ends = ends_of(name)
+        edges = np.zeros((2, len(ids)), np.uint64)
+        some = ids > 0
+        before = np.zeros(int(some.sum()), np.uint64)
+        self.gather(ids, {ends: edges[1]}).result()
+        self.gather(ids[some] - 1, {ends: before}).result()
+        edges[0, some] = before
+        total = self._chunked(name).samples
+        if (edges[0] > edges[1]).any() or edges[1].max(initial=0) > total:
+            raise CorruptChunkError(f"{self.path}[{name!r}]: where its samples end does not fit its {total:,} values; the "
+                                    f"file is damaged, run 'h5store verify {self.path}'")
+        lo, hi = edges.astype(np.int64)
+        out = self.empty([name], int((hi - lo).sum()))
+        # In the order of the file, so that no chunk is decoded twice.
+        order = np.argsort(lo, kind="stable")
+        if (order[1:] > order[:-1]).all():
+            self.runs(np.stack([lo, hi], axis=1), out).result()
+            return Ragged.of(out[name], hi - lo)
+        self.runs(np.stack([lo, hi], axis=1)[order], out).result()
+        back = np.empty_like(order)
+        back[order] = np.arange(len(order))
+        return Ragged.of(out[name], (hi - lo)[order]).take(back)
+
+    def mean_bytes(self, name: str) -> int:
+        """Decoded bytes of a sample of a field, on average if they differ."""
+        field = self.schema[name]
+        if not field.ragged:
+            return field.nbytes
+        return -(-field.nbytes * self._chunked(name).samples // max(1, self.length))
 
     def gather(self, ids: np.ndarray, out: Mapping[str, np.ndarray], *, ahead: bool = False) -> Pending:
         """Begin to read samples `ids` (int64, in range) into the arrays of `out`, by field name."""
@@ -156,6 +195,12 @@ class Store:
             field.close()
         handles.drop(self.source)
         self.cache.clear()
+
+
+def _block(layout: Layout) -> int:
+    """Samples that are cheap to read together: of variable-length fields, as many as fill a chunk of the largest."""
+    most = [layout.length * layout.chunks[f.name] // max(1, layout.rows(f.columns[0])) for f in layout.schema if f.ragged]
+    return layout.block * max(1, min(most, default=0) // layout.block)
 
 
 def _held(path: str) -> StoreFile:
