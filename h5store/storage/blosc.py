@@ -13,7 +13,7 @@ import importlib.util
 import math
 import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 import numpy as np
@@ -30,6 +30,9 @@ _PLAIN = 32
 LEVEL = 5
 _HEADER = struct.Struct("<BBBBIII")
 _INT = struct.Struct("<i")
+
+
+PartDecoder = Callable[[memoryview, int, Iterable[int], Iterable[int], int], bool]
 
 
 class BloscError(ValueError):
@@ -122,26 +125,41 @@ def decode(stored: memoryview, address: int, out: int, nbytes: int) -> None:
         raise BloscError("Blosc stream does not decode")
 
 
-def can_decode_part(stored: memoryview, nbytes: int, sample: int) -> bool:
-    """Whether samples of `sample` bytes can be decoded one by one out of a chunk.
+def has_small_blocks(values: tuple[int, ...]) -> bool:
+    """Whether the filter's values are of chunks with blocks so small that a sample is worth decoding alone.
 
-    Raises
-    ------
-    BloscError
+    Elements of up to 16 bytes are split into streams, and c-blosc makes such blocks of 64 KiB at least.
     """
-    return _library() is not None and sample % check_header(stored, nbytes) == 0
+    return len(values) > 2 and values[2] > _SPLIT
 
 
-def decode_part(stored: memoryview, address: int, first: int, size: int, out: int) -> None:
-    """Decode `size` bytes from byte `first` on, both multiples of the type size, of a checked chunk.
+def part_decoder(nbytes: int, row: int) -> PartDecoder | None:
+    """Decodes single samples of `row` bytes out of chunks of `nbytes`; None where c-blosc is missing.
 
-    Raises
-    ------
-    BloscError
+    Called with the stored bytes, their address, which samples, the rows they go to, and the address of row 0. It
+    gives False for a chunk whose elements do not divide a sample, and raises `BloscError`.
     """
-    library, typesize = _library(), stored[3]
-    if library is None or library.blosc_getitem(address, first // typesize, size // typesize, out) != size:
-        raise BloscError("Blosc stream does not decode")
+    library = _library()
+    if library is None:
+        return None
+    getitem, unpack = library.blosc_getitem, _HEADER.unpack_from
+
+    def decode(stored: memoryview, address: int, samples: Iterable[int], rows: Iterable[int], base: int) -> bool:
+        if len(stored) < 16:
+            check_header(stored, nbytes)
+        _, _, _, typesize, decoded, block, size = unpack(stored)
+        if decoded != nbytes or size != len(stored) or not typesize or not block or 16 - 4 * (-decoded // block) > size:
+            check_header(stored, nbytes)  # says what is wrong
+            return False
+        if row % typesize:
+            return False
+        items = row // typesize
+        for sample, to in zip(samples, rows):
+            if getitem(address, sample * items, items, base + to * row) != row:
+                raise BloscError("Blosc stream does not decode")
+        return True
+
+    return decode
 
 
 def blocks(stored: memoryview, nbytes: int, sample: int) -> list[tuple[int, int]] | None:

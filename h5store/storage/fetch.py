@@ -22,6 +22,8 @@ from h5store.storage.tasks import Task, Tasks
 
 #: Decoded bytes of one task: enough to be worth the handing over, little enough to share out evenly.
 _TASK_BYTES = 1 << 20
+# Reading and decoding a chunk up to this size takes no longer than the Python around it, which runs in one thread.
+_BRIEF_BYTES = 32 * 1024
 # Samples from this size on are read straight to their rows, many in one call; smaller ones are quicker copied. The
 # kernel takes 1024 buffers at most (IOV_MAX).
 _SPREAD_BYTES = 16 * 1024
@@ -104,6 +106,7 @@ class ChunkedField:
         self._native = stored.isnative
         self._alone = self._native and codecs.plain_blocks(filters)
         self._blosc = len(filters) == 1 and filters[0][0] == codecs.BLOSC and table.masks is None
+        self._parts = self._native and self._blosc and blosc.has_small_blocks(filters[0][1])
 
     # ---- planning
 
@@ -122,7 +125,7 @@ class ChunkedField:
         def work(groups: np.ndarray) -> None:
             self._gather(groups, starts, chunk, local, to, out)
 
-        return Tasks(self._sliced(np.arange(len(starts) - 1), work))
+        return Tasks(self._sliced(np.arange(len(starts) - 1), work), brief=self._chunk_bytes < _BRIEF_BYTES)
 
     def runs(self, ranges: np.ndarray, out: np.ndarray, to: np.ndarray | None = None) -> Tasks:
         if self.resident:
@@ -190,33 +193,44 @@ class ChunkedField:
         first, last = int(groups[0]), int(groups[-1]) + 1
         edges = starts[first:last + 1].tolist()
         numbers = chunk[starts[first:last]]
-        few = self.table.samples // 4 if self._blosc and self._native else 0
-        base = out.ctypes.data
+        begin, end = edges[0], edges[-1]
+        # Python's own ints: a numpy scalar costs as much as a short read.
+        samples = local[begin:end].tolist()
+        rows = list(range(begin, end)) if to is None else to[begin:end].tolist()
+        part, few = self._part_decoder()
+        flat = out.reshape(-1).view(np.uint8)
+        base, row = flat.ctypes.data, self._row
         with self.source.lease() as fd:
             for number, place, s, e in zip(numbers.tolist(), self._places(numbers), edges[:-1], edges[1:]):
-                if e - s <= few and not self._may_keep:
-                    rows = range(s, e) if to is None else to[s:e].tolist()
-                    if self._decode_some(fd, number, place, local[s:e].tolist(), rows, base):
-                        continue
+                s, e = s - begin, e - begin
+                if self.table.samples == 1 and e - s == 1 and self._native:
+                    self._decode(fd, number, place, flat, base, rows[s] * row)
+                    continue
+                if part is not None and e - s <= few and self._decode_some(
+                        part, fd, number, place, samples[s:e], rows[s:e], base):
+                    continue
                 block = self._decoded(fd, number, place)
-                if to is None:
-                    np.take(block, local[s:e], axis=0, out=out[s:e], mode="clip")
+                if e - s == 1:
+                    out[rows[s]] = block[samples[s]]
+                elif to is None:
+                    np.take(block, samples[s:e], axis=0, out=out[begin + s:begin + e], mode="clip")
                 else:
-                    out[to[s:e]] = block[local[s:e]]
+                    out[rows[s:e]] = block[samples[s:e]]
 
-    def _decode_some(self, fd: int, chunk: int, place: _Place, local: Iterable[int], rows: Iterable[int], base: int
-                     ) -> bool:
+    def _part_decoder(self) -> tuple[blosc.PartDecoder | None, int]:
+        """What decodes single samples of a chunk, and up to how many of them that is worth it."""
+        if not self._parts or self._may_keep:
+            return None, 0
+        return blosc.part_decoder(self._chunk_bytes, self._row), self.table.samples // 4
+
+    def _decode_some(self, decode: blosc.PartDecoder, fd: int, chunk: int, place: _Place, samples: list[int],
+                     rows: list[int], base: int) -> bool:
         """Decode single samples of a chunk to rows of the array at `base`, if its blocks allow it."""
         stored, address = self._stored(fd, chunk, place)
-        row = self._row
         try:
-            if not blosc.can_decode_part(stored, self._chunk_bytes, row):
-                return False
-            for sample, to in zip(local, rows):
-                blosc.decode_part(stored, address, sample * row, row, base + to * row)
+            return decode(stored, address, samples, rows, base)
         except blosc.BloscError as error:
             raise self._corrupt(chunk, error) from error
-        return True
 
     def _copy_pieces(self, pieces: np.ndarray, out: np.ndarray, to: np.ndarray | None) -> None:
         per, row, have, block = self.table.samples, self._row, -1, None

@@ -81,7 +81,8 @@ class FileSource:
         CorruptChunkError
             The file ends before.
         """
-        done, want = 0, len(buffer)
+        want = len(buffer)
+        done = os.preadv(fd, [buffer], offset)
         while done < want:
             got = os.preadv(fd, [buffer[done:]], offset + done)
             if got == 0:

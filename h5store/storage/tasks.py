@@ -16,10 +16,14 @@ Task = Callable[[], None]
 
 @dataclass
 class Tasks:
-    """What a read has to do: `work` in any order, and `then`, in any order, when all of that is done."""
+    """What a read has to do: `work` in any order, and `then`, in any order, when all of that is done.
+
+    `brief`: the work is many calls of a few microseconds, which threads only take from each other.
+    """
 
     work: list[Task] = field(default_factory=list)
     then: list[Task] = field(default_factory=list)
+    brief: bool = False
 
 
 class Pending:
@@ -38,7 +42,7 @@ class Pending:
     """
 
     def __init__(self, parts: Sequence[Tasks], threads: int, *, ahead: bool = False) -> None:
-        self._threads = threads
+        self._threads = 1 if all(part.brief for part in parts) else threads
         self._todo = deque(task for part in parts for task in part.work)
         self._then = [task for part in parts for task in part.then]
         self._lock = threading.Lock()
@@ -48,7 +52,7 @@ class Pending:
             self._todo, self._then = deque(self._then), []
         self._inline = not ahead and len(self._todo) <= 1 and not self._then
         if not self._inline:
-            self._start(min(threads, len(self._todo)))
+            self._start(min(self._threads, len(self._todo)))
 
     def _start(self, runners: int) -> None:
         self._running += runners
