@@ -59,15 +59,22 @@ def open_foreign(path: str | os.PathLike[str], roles: Mapping[str, Any], *, cach
     try:
         with file, contextlib.nullcontext() if trust_plugins else plugins_off():
             found = _found(file, roles, source.path, trust_plugins)
-            return _store(found, source, budget, count)
+            store, reasons = _store(found, source, budget, count)
     except (H5StoreError, FileNotFoundError):
         raise
     except Exception as error:  # whatever libhdf5 makes of damaged metadata
         told = f"{type(error).__name__}: {error}"
         raise FormatError(f"{source.path}: damaged ({told}); restore it from a copy") from error
+    if reasons:
+        _tell(source.path, reasons)
+        _open_here(source)
+    source.hold()
+    return store
 
 
-def _store(found: Mapping[str, tuple[str, h5py.Dataset]], source: FileSource, budget: int, threads: int) -> Store:
+def _store(found: Mapping[str, tuple[str, h5py.Dataset]], source: FileSource, budget: int, threads: int
+           ) -> tuple[Store, dict[str, str]]:
+    """The store, and why which datasets are read through libhdf5."""
     length = len(next(iter(found.values()))[1])
     codes = {name: _text_codes(dataset, source.path) for name, (_, dataset) in found.items()}
     schema = Schema(tuple(_field(name, role, dataset, codes[name]) for name, (role, dataset) in found.items()))
@@ -83,25 +90,21 @@ def _store(found: Mapping[str, tuple[str, h5py.Dataset]], source: FileSource, bu
             fields[field.name] = SlowField(field, dataset.name, dataset.chunks, source)
         else:
             fields[field.name] = opened
-    if reasons:
-        told = "; ".join(f"{name!r}: {reason}" for name, reason in list(reasons.items())[:5])
-        warnings.warn(f"{source.path}: read through libhdf5, one thread at a time: {told}. To read at full speed, pack "
-                      "it once with h5store.pack", SlowPathWarning, stacklevel=_level_of_caller())
-        _open_here(source)
-    source.hold()
     blocks = [f.table.samples for f in fields.values() if isinstance(f, ChunkedField)]
     largest = max(schema, key=lambda f: f.nbytes)
     block = max(blocks, default=max(1, _PIECE_BYTES // max(1, largest.nbytes)))
     mark = f"{source.identity.size}-{os.stat(source.path).st_mtime_ns}"
-    return Store(source, schema, length, block, mark, fields, kept, threads)
+    return Store(source, schema, length, block, mark, fields, kept, threads), reasons
 
 
-def _level_of_caller() -> int:
-    """Stack level, for a warning in the function that asks, of the code outside of this package."""
-    level, frame = 0, sys._getframe(1)
+def _tell(path: str, reasons: Mapping[str, str]) -> None:
+    """Warn where somebody outside of this package asked for the file."""
+    level, frame = 1, sys._getframe().f_back
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "h5store":
-        level, frame = level + 1, frame.f_back  # type: ignore[assignment]
-    return level + 1
+        level, frame = level + 1, frame.f_back
+    told = "; ".join(f"{name!r}: {reason}" for name, reason in list(reasons.items())[:5])
+    warnings.warn(f"{path}: read through libhdf5, one thread at a time: {told}. To read at full speed, pack it once "
+                  "with h5store.pack", SlowPathWarning, stacklevel=level + 1)
 
 
 def _found(file: h5py.File, roles: Mapping[str, Any], path: str, trust_plugins: bool

@@ -74,7 +74,7 @@ def hdf5_file(path: str, *, keep: bool) -> h5py.File:
     says otherwise, so that one may open it beside us; who holds it for writing is read all the same.
     """
     error: OSError | None = None
-    for locking in (None, False) if keep else (False, None):
+    for locking in (None, False, True) if keep else (False, None, True):
         try:
             return h5py.File(path, "r", locking=locking)
         except OSError as raised:
