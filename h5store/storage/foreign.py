@@ -296,6 +296,14 @@ def _new_lock() -> None:
 os.register_at_fork(after_in_child=_new_lock)
 
 
+def drop(source: FileSource) -> None:
+    """Close what reading through libhdf5 has opened of a file. Reading opens it again."""
+    with _files_lock:
+        file = _files.pop((os.getpid(), source), None)
+    if file is not None:
+        file.close()
+
+
 def _open_here(source: FileSource) -> h5py.File:
     """This process's open file of a source. Who reads it keeps a reference: closing drops only ours.
 
