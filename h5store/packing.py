@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +26,8 @@ from h5store.writer import Writer
 def pack(path: str | os.PathLike[str], source: Any = None, *, features: Any = None, aux: Any = None,
          labels: Any = None, weights: Any = None, meta: Any = None, progress: bool = True, resume: bool = False,
          overwrite: bool = False, append: bool = False, codec: Any = "lz4", chunk: Any = DEFAULT_CHUNK,
-         threads: int | None = None, shuffle: int | None = None, limit: int | None = None) -> None:
+         threads: int | None = None, shuffle: int | None = None, limit: int | None = None,
+         provenance: Mapping[str, Any] | None = None) -> None:
     """Pack arrays, or a source, into a store, with a progress bar.
 
     Parameters
@@ -43,7 +45,7 @@ def pack(path: str | os.PathLike[str], source: Any = None, *, features: Any = No
     resume : bool
         Go on from an interrupted pack of the same source: samples that are committed are skipped. A pack that was
         finished is left as it is.
-    overwrite, append, codec, chunk, threads
+    overwrite, append, codec, chunk, threads, provenance
         As for `Writer`.
     shuffle : int, optional
         A seed: samples are stored in a random order, and where each was in the source is in the meta field
@@ -81,7 +83,7 @@ def pack(path: str | os.PathLike[str], source: Any = None, *, features: Any = No
     anew = not (resume or overwrite or append) and _abandoned(path)
     try:
         with Writer(path, resume=resume, overwrite=overwrite or anew, append=append, codec=codec, chunk=chunk,
-                    threads=threads, schema=taken.schema) as writer:
+                    threads=threads, schema=taken.schema, provenance=provenance) as writer:
             writer.origin = origin
             _fill(writer, taken, len(writer) - writer.base_length, progress)
     finally:
@@ -194,9 +196,14 @@ def _fill(writer: Writer, source: Source, start: int, progress: bool) -> None:
                           "source that was being packed")
     with tqdm(total=total, initial=start, unit=" samples", unit_scale=True, disable=not progress,
               desc=os.path.basename(writer.path)) as bar:
-        for roles in source.blocks(start):
-            block = Block(roles, writer.schema, source.name)
-            writer.write(block)
-            bar.update(len(block))
+        blocks = source.blocks(start)
+        try:
+            for roles in blocks:
+                block = Block(roles, writer.schema, source.name)
+                writer.write(block)
+                bar.update(len(block))
+        finally:
+            if hasattr(blocks, "close"):
+                blocks.close()  # a generator lets go of its files now, not when its traceback is forgotten
     if writer.schema is None:
         raise _nothing(source)

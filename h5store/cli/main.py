@@ -24,7 +24,7 @@ from h5store.storage.opening import journal_path
 #: Command -> the module of `h5store.cli` that has it, under its own name. Modules are imported when needed.
 COMMANDS = {
     "pack": "pack", "info": "look", "show": "look", "stats": "stats", "split": "divide", "export": "export",
-    "verify": "check", "doctor": "check", "bench": "bench",
+    "verify": "check", "fingerprint": "check", "doctor": "check", "bench": "bench",
 }
 
 

@@ -180,6 +180,9 @@ class Journal:
     def size(self) -> int:
         return self._end
 
+    def fileno(self) -> int:
+        return self._fd
+
     def close(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)

@@ -146,7 +146,7 @@ class Layout:
         layout = cls(schema, int(data["block"]), {c.name: int(raw["chunk"]) for c, raw in zip(columns, raws)},
                      Codec.parse(data["codec"]), int(data["length"]),
                      {f.name: int(one["rows"]) for f, one in zip(schema, data["fields"]) if f.ragged},
-                     dict(data["provenance"]))
+                     dict(data.get("provenance", {})))
         if layout.block < 1 or layout.length < 0 or min(layout.totals.values(), default=0) < 0:
             raise ValueError("block or length is out of range")
         for c, raw in zip(columns, raws):
