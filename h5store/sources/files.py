@@ -303,7 +303,9 @@ def _fitting(field: Field, value: Any) -> Any:
         # It was looked at before, so somebody is writing it.
         raise Unreadable(f"{field.name!r} is {array.dtype} {array.shape}, expected {field.describe()}; the file "
                          "changed while it was packed")
-    return array.astype(object) if field.text else array
+    if not field.text:
+        return array
+    return array.astype(object) if array.ndim else array.item()
 
 
 def _difference(names: Sequence[str], found: Signature, usual: Signature) -> str:

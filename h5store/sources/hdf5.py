@@ -12,7 +12,7 @@ import numpy as np
 from h5store.errors import SlowPathWarning
 from h5store.schema import Schema
 from h5store.sources.base import BLOCK_BYTES
-from h5store.storage.foreign import open_foreign
+from h5store.storage.foreign import drop, open_foreign
 from h5store.storage.store import Store
 
 
@@ -51,11 +51,14 @@ class StoreSource:
         self.schema: Schema = store.schema.with_classes({f.name: None for f in store.schema})  # type: ignore[misc]
         self.length: int | None = store.length
         self.step = max(1, BLOCK_BYTES // max(1, sum(f.nbytes for f in store.schema)))
+        self.close()
 
     def blocks(self, start: int = 0) -> Iterator[dict[str, dict[str, Any]]]:
-        for lo in range(start, self._store.length, self.step):
-            yield self.runs(np.array([[lo, min(lo + self.step, self._store.length)]]))
-        self.close()
+        try:
+            for lo in range(start, self._store.length, self.step):
+                yield self.runs(np.array([[lo, min(lo + self.step, self._store.length)]]))
+        finally:
+            self.close()
 
     def runs(self, ranges: np.ndarray) -> dict[str, dict[str, Any]]:
         """One block of the runs [lo, hi) of samples, one after the other."""
@@ -69,4 +72,6 @@ class StoreSource:
         return out
 
     def close(self) -> None:
+        """Let go of the file; reading opens it again."""
         self._store.close()
+        drop(self._store.source)

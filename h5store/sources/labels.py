@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -78,8 +79,9 @@ def _cells(path: str, finder: _Finder) -> Iterator[tuple[int, list[str]]]:
     text = _text(path)
     first = text.partition("\n")[0]
     ending = os.path.splitext(path)[1].lower()
-    if ending in (".csv", ".tsv") or "\t" in first or "," in first:
-        delimiter = "\t" if "\t" in first else ";" if ";" in first and "," not in first else ","
+    bare = re.sub('"[^"]*"', "", first)  # names in quotes may hold anything
+    if ending in (".csv", ".tsv") or "\t" in bare or "," in bare:
+        delimiter = "\t" if "\t" in bare else ";" if ";" in bare and "," not in bare else ","
         reader = csv.reader(io.StringIO(text), delimiter=delimiter, skipinitialspace=True)
         for cells in reader:
             yield reader.line_num, [cell.strip() for cell in cells]

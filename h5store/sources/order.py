@@ -143,6 +143,13 @@ class Shuffled:
         plan = EpochPlan(n=self.length or 0, batch_size=1, shuffle=True, seed=self._seed, block=block,
                          window=max(2, _WINDOW_BYTES // (block * sample)))
         step = max(1, BLOCK_BYTES // sample)
+        try:
+            yield from self._windows(plan, start, step)
+        finally:
+            if isinstance(self._source, StoreSource):
+                self._source.close()
+
+    def _windows(self, plan: EpochPlan, start: int, step: int) -> Iterator[Roles]:
         for window in plan.windows(0, min(start, len(plan))):
             ranges = np.zeros((0, 2), np.int64) if window.ranges is None else window.ranges
             held = self._source.runs(ranges)
