@@ -149,13 +149,17 @@ class Store:
         order = None
         parts = []
         for name, array in out.items():
-            field = self._fields[name]
-            if isinstance(field, ChunkedField) and field.resident:
+            if self.resident(name):
                 order = ids() if order is None else order
-                parts.append(field.gather(order, array))
+                parts.append(self._fields[name].gather(order, array))
             else:
-                parts.append(field.runs(ranges, array, to))
+                parts.append(self._fields[name].runs(ranges, array, to))
         return Pending(parts, self.threads, ahead=True)
+
+    def resident(self, name: str) -> bool:
+        """Whether the cache keeps a field whole, so that it is decoded once."""
+        field = self._fields[name]
+        return isinstance(field, ChunkedField) and field.resident
 
     def _chunked(self, name: str) -> ChunkedField:
         field = self._fields[name]
