@@ -96,7 +96,8 @@ class Tail:
     def last_chunk(self) -> Iterator[bytes]:
         """The chunk of the tail, filled up with zeros, if there is one."""
         if self._filled:
-            self._rows[self._filled:] = 0
+            # As bytes: a longdouble's zero brings whatever lies in its padding.
+            self._rows.reshape(-1).view(np.uint8)[self._filled * self.field.nbytes:] = 0
             yield encode_chunk(self.filters, self._rows)
 
 
