@@ -127,6 +127,11 @@ def as_values(name: str, values: Any, where: str) -> Any:
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         raise SchemaError(f"{where}: {name!r} is a masked array, and a store has no mask; fill it (.filled(value)) and "
                           "give the mask as a field of its own")
+    if hasattr(values, "isna") and hasattr(values, "dtype") and not isinstance(values.dtype, np.dtype):
+        gaps = np.flatnonzero(values.isna())
+        if len(gaps):  # numpy would make NaN of them, and floats of the integers beside them
+            raise SchemaError(f"{where}: {name!r} sample {gaps[0]} is missing ({values.dtype}); fill it "
+                              "(.fillna(value)) and give what was missing as a field of its own")
     if hasattr(values, "dtype") and (not isinstance(values.dtype, np.dtype) or hasattr(values, "iloc")):
         values = np.asarray(values)  # tensors and pandas columns, whose dtypes or slices are not numpy's
     if hasattr(values, "shape") and hasattr(values, "dtype") and hasattr(values, "__getitem__"):
