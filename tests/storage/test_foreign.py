@@ -46,8 +46,7 @@ SLOW = {
     "blosc2": {"chunks": (8, 6, 4), **hdf5plugin.Blosc2()},
     "columns": {"chunks": (16, 2, 4)}, "bricks": {"chunks": (7, 4, 3), "compression": "gzip"},
     "automatic": {"chunks": (27, 3, 2), "compression": "gzip", "shuffle": True},
-    "bzip2": {"chunks": (8, 6, 4), **hdf5plugin.BZip2()}, "fcidecomp-like scaleoffset": {"chunks": (8, 6, 4),
-                                                                                     "scaleoffset": 0},
+    "bzip2": {"chunks": (8, 6, 4), **hdf5plugin.BZip2()}, "scaleoffset": {"chunks": (8, 6, 4), "scaleoffset": 0},
 }
 
 
@@ -173,7 +172,8 @@ def test_an_enum_of_two_is_bool_and_other_enums_are_numbers(made):
     np.testing.assert_array_equal(reader["flag"][:], np.arange(N) % 2)
 
 
-@pytest.mark.parametrize("bits, offset, base", [(12, 0, "u2"), (12, 4, "u2"), (24, 0, "i4"), (7, 1, "i1"), (40, 8, "i8")])
+@pytest.mark.parametrize("bits, offset, base", [(12, 0, "u2"), (12, 4, "u2"), (24, 0, "i4"), (7, 1, "i1"),
+                                                (40, 8, "i8")])
 def test_integers_of_odd_sizes(made, bits, offset, base):
     wanted = np.arange(N) - (base[0] == "i") * 20
 
