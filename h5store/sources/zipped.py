@@ -103,7 +103,8 @@ class Archive:
             raise Unreadable(f"member {key!r}: {error}") from error
 
     def _bytes(self, member: Member, most: int | None) -> bytes:
-        magic, name, extra = _LOCAL.unpack_from(self._data, member.at)
+        head = self._data[member.at:member.at + _LOCAL.size]
+        magic, name, extra = _LOCAL.unpack(head) if len(head) == _LOCAL.size else (b"", 0, 0)
         start = member.at + _LOCAL.size + name + extra
         if magic != b"PK\3\4" or start + member.packed > len(self._data):
             raise Unreadable("a member lies outside the archive; it is cut short or damaged")

@@ -85,9 +85,10 @@ def test_names_and_files_that_disagree_are_all_told() -> None:
     with pytest.raises(SourceError) as error:
         packed("labels.csv")
     message = str(error.value)
-    for told in ("gone.png: is named in line 10, but not there", "img/b.png: is named again, with the same values, in "
-                 "lines 6 and 7", "img/c.png: has 'label' '0' and '2' in lines 8 and 9", "img/unlisted.png: has no line "
-                 "in labels.csv", "img/naïve 猫.png: line 5 has no 'label'"):
+    for told in ("gone.png: is named in line 10, but not there",
+                 "img/b.png: is named again, with the same values, in lines 6 and 7",
+                 "img/c.png: has 'label' '0' and '2' in lines 8 and 9",
+                 "img/unlisted.png: has no line in labels.csv", "img/naïve 猫.png: line 5 has no 'label'"):
         assert told in message
     assert not list(Path().glob("out.h5*"))
 
