@@ -77,7 +77,7 @@ class Codec:
             return cls(name, None)
         default, low, high = limits
         try:
-            number = default if level is None else int(level)
+            number = default if level is None else int(str(level))  # int() takes 4.7 and True
         except (TypeError, ValueError):
             number = low - 1
         if not low <= number <= high:
