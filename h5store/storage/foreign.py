@@ -24,6 +24,7 @@ from h5store.storage import codecs, pool
 from h5store.storage.cache import SampleCache, parse_bytes
 from h5store.storage.chunks import ChunkTable
 from h5store.storage.fetch import ChunkedField, FieldBytes, expand
+from h5store.storage.guard import Guard
 from h5store.storage.handles import FileSource, Identity
 from h5store.storage.layout import PRIVATE
 from h5store.storage.opening import hdf5_file, open_hdf5
@@ -87,7 +88,8 @@ def _store(found: Mapping[str, tuple[str, h5py.Dataset]], source: FileSource, bu
         if isinstance(opened, str):
             if length:
                 reasons[dataset.name] = opened
-            fields[field.name] = SlowField(field, dataset.name, dataset.chunks, source)
+            guard = Guard.of(f"{source.path}[{dataset.name!r}]", source, dataset)
+            fields[field.name] = SlowField(field, dataset.name, dataset.chunks, source, guard)
         else:
             fields[field.name] = opened
     blocks = [f.table.samples for f in fields.values() if isinstance(f, ChunkedField)]
@@ -328,9 +330,10 @@ def _open_here(source: FileSource) -> h5py.File:
 class SlowField:
     """One dataset through h5py: any filter, any chunks. The twin that the fast way is held against."""
 
-    def __init__(self, field: Field, where: str, chunks: Sequence[int] | None, source: FileSource) -> None:
+    def __init__(self, field: Field, where: str, chunks: Sequence[int] | None, source: FileSource,
+                 guard: Guard | None) -> None:
         self.name, self.shape, self.dtype = field.name, field.shape, field.dtype.newbyteorder("=")
-        self._where, self._source = where, source
+        self._where, self._source, self._guard = where, source, guard
         self._samples = chunks[0] if chunks else max(1, _PIECE_BYTES // max(1, field.nbytes))
 
     def gather(self, ids: np.ndarray, out: np.ndarray, to: np.ndarray | None = None) -> Tasks:
@@ -351,6 +354,8 @@ class SlowField:
             if len(part):
                 lo, hi = int(ordered[part[0]]), int(ordered[part[-1]]) + 1
                 rows = order[part] if to is None else to[order[part]]
+                if self._guard is not None:
+                    self._guard.check(dataset, lo, hi)
                 try:
                     out[rows] = dataset[lo:hi][ordered[part] - lo]
                 except (OSError, RuntimeError) as error:

@@ -186,7 +186,8 @@ def check_foreign(path: str, where: str, dataset: h5py.Dataset, trust_plugins: b
                           "which are not read; expected numbers or text")
     if dataset.shape is None:
         return
-    if dataset.size * dataset.dtype.itemsize > _MOST_DECODED:
+    if (dataset.size * dataset.dtype.itemsize > _MOST_DECODED
+            or int(np.prod(dataset.shape[1:], dtype=object)) * dataset.dtype.itemsize > _MOST_CHUNK):
         raise FormatError(f"{path}: {where!r} says that it has shape {dataset.shape}, more than any file holds; the "
                           "file is damaged")
     creation = dataset.id.get_create_plist()

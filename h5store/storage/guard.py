@@ -1,0 +1,76 @@
+"""Bytes: chunks that libhdf5 is to decode, tried first. What it would do with a bad stream is not to be relied on.
+
+A stream that decodes to more than its chunk takes libhdf5 all the memory it asks for; of one that decodes to less, the
+rest is whatever lay in memory. So each chunk is decoded here once, within bounds, before libhdf5 sees it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import h5py
+import numpy as np
+
+from h5store.errors import CorruptChunkError
+from h5store.storage import codecs
+from h5store.storage.handles import FileSource
+
+
+class Guard:
+    """The chunks of one dataset whose filters can be decoded here. Not safe in threads.
+
+    Parameters
+    ----------
+    label : str
+        For errors.
+    dataset : h5py.Dataset
+        Chunked.
+    """
+
+    def __init__(self, label: str, source: FileSource, dataset: h5py.Dataset, filters: codecs.Filters) -> None:
+        self._label, self._source, self._filters = label, source, filters
+        self._chunks, self._shape = dataset.chunks, dataset.shape
+        self._bytes = math.prod(dataset.chunks) * dataset.id.get_type().get_size()
+        self._good: set[tuple[int, ...]] = set()
+
+    @classmethod
+    def of(cls, label: str, source: FileSource, dataset: h5py.Dataset) -> Guard | None:
+        """A guard, or None where no filter could go astray, or only libhdf5 knows the filters."""
+        creation = dataset.id.get_create_plist()
+        filters = tuple((f[0], tuple(f[2])) for f in map(creation.get_filter, range(creation.get_nfilters())))
+        if dataset.chunks is None or not filters or codecs.unsupported(filters) is not None:
+            return None
+        return cls(label, source, dataset, filters)
+
+    def check(self, dataset: h5py.Dataset, lo: int, hi: int) -> None:
+        """Try every chunk that holds a part of the samples [lo, hi).
+
+        Raises
+        ------
+        CorruptChunkError
+        """
+        step = self._chunks[0]
+        axes = [range(lo // step * step, hi, step)]
+        axes += [range(0, length, chunk) for length, chunk in zip(self._shape[1:], self._chunks[1:])]
+        for where in itertools.product(*axes):
+            if where not in self._good:
+                self._try(where, dataset.id.get_chunk_info_by_coord(where))
+                self._good.add(where)
+
+    def _try(self, where: tuple[int, ...], info: Any) -> None:
+        if info.byte_offset is None:  # never written: libhdf5 gives the fill value
+            return
+        last = min(where[0] + self._chunks[0], self._shape[0]) - 1
+        told = f"{self._label} chunk at {where} (samples {where[0]}-{last})"
+        if info.size > 2 * self._bytes + 65536:
+            raise CorruptChunkError(f"{told}: {info.size:,} bytes are stored for a chunk of {self._bytes:,}; the file "
+                                    "is damaged")
+        stored, out = np.empty(info.size, np.uint8), np.empty(self._bytes, np.uint8)
+        with self._source.lease() as fd:
+            self._source.read_into(fd, info.byte_offset, memoryview(stored))  # type: ignore[arg-type]
+        try:
+            codecs.decode(codecs.masked(self._filters, info.filter_mask), stored, out)
+        except codecs.DecodeError as error:
+            raise CorruptChunkError(f"{told}: {error}; the file is damaged, restore it from a copy") from error
