@@ -11,10 +11,13 @@ from pathlib import Path
 
 from benchlib import report
 from benchlib.checks import Verdict, check
+from benchlib.rounds import Settings
 from benchlib.tables import Row, table
 from benchlib.workloads import WORKLOADS, Data, make_data
 
 ROOT = Path(__file__).resolve().parent.parent
+SECONDS = 2.0  # who is slow is drained so long in each round
+QUICK_SECONDS = 0.05
 QUICK_SCALE = 0.002  # enough to run every line, far too little to judge
 
 
@@ -55,18 +58,19 @@ def main(words: list[str] | None = None) -> int:
     for key in options.only:
         say(f"{key}: data")
         everything[key] = make_data(WORKLOADS[key], options.samples, options.dir)
+    settings = Settings(options.threads, options.rounds, QUICK_SECONDS if options.quick else SECONDS, say)
     tables: dict[str, tuple[Data, list[Row]]] = {}
     verdicts: list[Verdict] = []
     if options.check:
-        verdicts = check(everything, options.threads, options.rounds, say)
+        verdicts = check(everything, settings)
         say("\n" + report.verdicts_text(verdicts, judged=not options.quick))
     else:
         for key, data in everything.items():
-            tables[key] = (data, table(data, options.name, options.threads, options.rounds, say))
+            tables[key] = (data, table(data, options.name, settings))
             say("\n" + report.table_text(*tables[key]) + "\n")
     if options.json:
-        settings = {name: getattr(options, name) for name in ("rounds", "threads", "samples", "quick")}
-        report.write_json(options.json, report.document(settings, tables, verdicts))
+        knobs = {name: getattr(options, name) for name in ("rounds", "threads", "samples", "quick")}
+        report.write_json(options.json, report.document(knobs, tables, verdicts))
     if options.plot:
         report.plot(options.plot, tables)
     correct = all(row.correct for _, rows in tables.values() for row in rows)

@@ -19,12 +19,13 @@ def run_bench(folder: Path, *words: str) -> dict[str, Any]:
     """Run the benchmark in tiny sizes; gives what it wrote as JSON."""
     out = folder / "out" / "bench.json"
     command = [sys.executable, str(SCRIPTS / "bench.py"), "--quick", "--dir", str(folder), "--json", str(out)]
-    done = subprocess.run([*command, *words], capture_output=True, text=True, timeout=110)
+    done = subprocess.run([*command, *words], capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     content: dict[str, Any] = json.loads(out.read_text())
     return content
 
 
+@pytest.mark.timeout(300)
 def test_every_row_of_the_table_is_correct(tmp_path: Path) -> None:
     content = run_bench(tmp_path, "--name", "h5store", "--name", "numpy", "--name", "h5py")
     assert set(content["workloads"]) == {"W1", "W2", "W3"}
@@ -41,6 +42,7 @@ def test_every_row_of_the_table_is_correct(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_check_gives_every_figure_with_its_bound(tmp_path: Path) -> None:
     pytest.importorskip("tensorflow")
     pytest.importorskip("keras")
@@ -109,10 +111,10 @@ def prove(fake: Fake, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """What is noted of a contender after its proof on a small table."""
     monkeypatch.syspath_prepend(str(SCRIPTS))
     from benchlib.proof import Proof
-    from benchlib.rounds import Entry, ready
+    from benchlib.rounds import Entry, Settings, ready
     from benchlib.workloads import WORKLOADS, make_data
 
     data = make_data(WORKLOADS["W3"], 0.0005, folder)
-    [entry] = ready([Entry(fake)], data, Proof.of(data), 1, print)
+    [entry] = ready([Entry(fake)], data, Proof.of(data), Settings(1, 1, 1.0, print))
     fake.close()
     return entry

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 
 import numpy as np
@@ -14,11 +15,10 @@ from benchlib.fit import fit_ratio, seconds_of
 from benchlib.ours import Store, pack, packed_store
 from benchlib.peers import H5py, MemoryMap, need
 from benchlib.proof import Proof
-from benchlib.rounds import Entry, Say, quiet, race, ratio, ready
+from benchlib.rounds import Entry, Settings, quiet, race, ratio, ready
 from benchlib.workloads import Data
 
 SLOW = Limit(batches=2)  # automatic chunks serve under 100 samples a second: two batches a round tell enough
-RANDOM = Limit(seconds=1.0)
 MANY_CHUNKS = 1_000_000
 
 # For each ratio: our entry, theirs, and per workload what it must and, where set, should reach.
@@ -58,33 +58,34 @@ class Verdict:
         return self.value <= self.must if self.at_most else self.value >= self.must
 
 
-Check = Callable[[Data, int, int], Iterator[Verdict]]
+Check = Callable[[Data, Settings], Iterator[Verdict]]
 
 
-def contenders() -> dict[str, Entry]:
+def contenders(seconds: float) -> dict[str, Entry]:
     """Everyone who runs in the races, by the names that RACES uses."""
+    part = Limit(seconds)
     return {
         "memmap": Entry(MemoryMap("shuffled")),
         "lz4": Entry(Store("h5store")),
         "none": Entry(Store("h5store, codec none", codec=None)),
         "full": Entry(Store("h5store, shuffle full", shuffle="full", cache="2GiB")),
         "gzip": Entry(Store("h5store, codec gzip", codec="gzip")),
-        "random": Entry(Store("h5store, chunk random", "random", chunk="random", cache=0), RANDOM),
-        "lz4 random": Entry(Store("h5store", "random", cache=0), RANDOM),
+        "random": Entry(Store("h5store, chunk random", "random", chunk="random", cache=0), part),
+        "lz4 random": Entry(Store("h5store", "random", cache=0), part),
         "h5py auto": Entry(H5py("gzip", "auto", "random"), SLOW),
-        "h5py lz4": Entry(H5py("lz4", "128 KiB", "random"), RANDOM),
-        "h5py gzip": Entry(H5py("gzip", "256 samples", "batches"), Limit(seconds=2.0)),
+        "h5py lz4": Entry(H5py("lz4", "128 KiB", "random"), part),
+        "h5py gzip": Entry(H5py("gzip", "256 samples", "batches"), part),
     }
 
 
-def races(data: Data, threads: int, rounds: int, say: Say) -> Iterator[Verdict]:
+def races(data: Data, settings: Settings) -> Iterator[Verdict]:
     """Every ratio of RACES, in one set of interleaved rounds, and the size of the file."""
     key = data.workload.key
-    entries = contenders()
-    present = ready(entries.values(), data, Proof.of(data), threads, say)
-    race(present, rounds)
+    entries = contenders(settings.seconds)
+    present = ready(entries.values(), data, Proof.of(data), settings)
+    race(present, settings.rounds)
     if entries["memmap"].runs and (share := quiet(entries["memmap"])) < 0.9:
-        say(f"{key}: the machine was busy, np.memmap had {share:.0%} of a core; who uses more cores lost more")
+        settings.say(f"{key}: the machine was busy, np.memmap had {share:.0%} of a core; who uses more cores lost more")
     for what, ours, theirs, bounds in RACES:
         if entries[ours].runs and entries[theirs].runs:
             must, aim = bounds[key]
@@ -94,14 +95,14 @@ def races(data: Data, threads: int, rounds: int, say: Say) -> Iterator[Verdict]:
         entry.contender.close()
 
 
-def packing(data: Data, threads: int, rounds: int) -> Iterator[Verdict]:
+def packing(data: Data, settings: Settings) -> Iterator[Verdict]:
     """Ours with journal, checksums and fsync; h5py's without any of them."""
     need("h5py", "hdf5plugin", "h5store")
     theirs = H5py("lz4", "128 KiB", "random")
     ours_path, theirs_path = data.folder / "pack-ours.h5", data.folder / "pack-theirs.h5"
     ratios = []
-    for _ in range(rounds):
-        ours_s = seconds_of(lambda: pack(data, ours_path, threads=threads))
+    for _ in range(settings.rounds):
+        ours_s = seconds_of(lambda: pack(data, ours_path, threads=settings.threads))
         theirs_s = seconds_of(lambda: theirs.write(theirs_path, data))
         ratios.append(theirs_s / ours_s)
     ours_path.unlink()
@@ -110,29 +111,34 @@ def packing(data: Data, threads: int, rounds: int) -> Iterator[Verdict]:
     yield Verdict("pack / h5py lz4, 128 KiB", key, median(ratios), PACK[key])
 
 
-def fresh_process(data: Data, threads: int, rounds: int) -> Iterator[Verdict]:
+def probed(what: str, figure: str, store: Path, settings: Settings) -> float:
+    """The median of a figure over as many fresh processes as there are rounds."""
+    return median(probe.run(what, store, settings.threads)[figure] for _ in range(settings.rounds))
+
+
+def fresh_process(data: Data, settings: Settings) -> Iterator[Verdict]:
     """Memory of an epoch and time to the first batch, each in a process of its own."""
     need("h5store")
-    key, store = data.workload.key, packed_store(data, threads)
-    memory = median(probe.run("epoch", store, threads)["memory_mb"] for _ in range(rounds))
+    key, store = data.workload.key, packed_store(data, settings.threads)
+    memory = probed("epoch", "memory_mb", store, settings)
     yield Verdict("memory above the import, cache off", key, memory, MEMORY_MB[key], unit="MB", at_most=True)
-    batch = median(probe.run("open", store, threads)["batch_ms"] for _ in range(rounds))
+    batch = probed("open", "batch_ms", store, settings)
     yield Verdict("open and `batch` of 256 samples", key, batch, FIRST_BATCH_MS, unit="ms", at_most=True)
-    first = median(probe.run("first", store, threads)["first_batch_ms"] for _ in range(rounds))
+    first = probed("first", "first_batch_ms", store, settings)
     yield Verdict("open and first batch, shuffled epoch", key, first, FIRST_BATCH_MS, unit="ms", at_most=True)
 
 
-def two_threads(data: Data, threads: int, rounds: int) -> Iterator[Verdict]:
+def two_threads(data: Data, settings: Settings) -> Iterator[Verdict]:
     """What a second core brings to a shuffled epoch."""
     one, two = Entry(Store("1 thread", threads=1)), Entry(Store("2 threads", threads=2))
-    yield Verdict("2 threads / 1 thread", data.workload.key, _race_of(two, one, data, rounds), 1.4)
+    yield Verdict("2 threads / 1 thread", data.workload.key, _race_of(two, one, data, settings.rounds), 1.4)
 
 
-def checksums(data: Data, threads: int, rounds: int) -> Iterator[Verdict]:
+def checksums(data: Data, settings: Settings) -> Iterator[Verdict]:
     """Seconds of an epoch with checksums to seconds without: more rounds, for so small a difference."""
-    on = Entry(Store("verified", threads=threads))
-    off = Entry(Store("unverified", threads=threads, verify=False))
-    value = _race_of(off, on, data, 2 * rounds + 1)
+    on = Entry(Store("verified", threads=settings.threads))
+    off = Entry(Store("unverified", threads=settings.threads, verify=False))
+    value = _race_of(off, on, data, 2 * settings.rounds + 1)
     yield Verdict("epoch with checksums / without", data.workload.key, value, 1.05, at_most=True)
 
 
@@ -148,19 +154,20 @@ def _race_of(ours: Entry, theirs: Entry, data: Data, rounds: int) -> float:
     return ratio(ours, theirs)
 
 
-def twice_the_samples(data: Data, threads: int, rounds: int) -> Iterator[Verdict]:
+def twice_the_samples(data: Data, settings: Settings) -> Iterator[Verdict]:
     """Half of the data against all of them: time must grow as the data, memory must not."""
     need("h5store")
-    half = packed_store(data, threads, samples=data.samples // 2)
-    whole = packed_store(data, threads)
-    pairs = [(probe.run("epoch", half, threads), probe.run("epoch", whole, threads)) for _ in range(rounds)]
+    half = packed_store(data, settings.threads, samples=data.samples // 2)
+    whole = packed_store(data, settings.threads)
+    pairs = [[probe.run("epoch", store, settings.threads) for store in (half, whole)]
+             for _ in range(settings.rounds)]
     seconds = median(two["seconds"] / one["seconds"] for one, two in pairs)
     memory = median(two["memory_mb"] / one["memory_mb"] for one, two in pairs)
     yield Verdict("epoch of twice the samples", data.workload.key, seconds, 2.2, at_most=True)
     yield Verdict("memory of twice the samples", data.workload.key, memory, 1.1, at_most=True)
 
 
-def many_chunks(data: Data, threads: int, rounds: int) -> Iterator[Verdict]:
+def many_chunks(data: Data, settings: Settings) -> Iterator[Verdict]:
     """Seconds to open a store of a million chunks, one sample of 1 KiB in each; fewer with --samples."""
     need("h5store")
     import h5py
@@ -169,16 +176,16 @@ def many_chunks(data: Data, threads: int, rounds: int) -> Iterator[Verdict]:
     chunks = max(1000, MANY_CHUNKS * data.samples // data.workload.samples)
     store = data.folder / f"h5store-{chunks}-chunks.h5"
     samples = np.broadcast_to(np.int32(0), (chunks, 256))
-    h5store.pack(store, features=samples, chunk="1KiB", progress=False, overwrite=True, threads=threads)
+    h5store.pack(store, features=samples, chunk="1KiB", progress=False, overwrite=True, threads=settings.threads)
     with h5py.File(store, "r") as file:
         stored = file["features/features"].id.get_num_chunks()
-    seconds = median(probe.run("open", store, threads)["open_ms"] for _ in range(rounds)) / 1000
+    seconds = probed("open", "open_ms", store, settings) / 1000
     yield Verdict(f"open a store of {stored:,} chunks", "-", seconds, 0.5, unit="s", at_most=True)
 
 
-def training(data: Data, threads: int, rounds: int) -> Iterator[Verdict]:
+def training(data: Data, settings: Settings) -> Iterator[Verdict]:
     """Keras `fit` from the store against from memory."""
-    value = fit_ratio(data, threads, min(rounds, 3))
+    value = fit_ratio(data, settings.threads, min(settings.rounds, 3))
     yield Verdict("Keras fit from the store / from memory", data.workload.key, value, 1.15, at_most=True)
 
 
@@ -194,17 +201,18 @@ CHECKS: tuple[tuple[Check, tuple[str, ...]], ...] = (
 )
 
 
-def check(everything: dict[str, Data], threads: int, rounds: int, say: Say) -> list[Verdict]:
+def check(everything: dict[str, Data], settings: Settings) -> list[Verdict]:
     """All the figures; a check whose package is missing is left out with a printed line."""
     verdicts: list[Verdict] = []
     for data in everything.values():
-        say(f"{data.workload.key}: races of {rounds} rounds")
-        verdicts += races(data, threads, rounds, say)
+        settings.say(f"{data.workload.key}: races of {settings.rounds} rounds")
+        verdicts += races(data, settings)
     for run, keys in CHECKS:
         for data in (everything[key] for key in keys if key in everything):
-            say(f"{data.workload.key}: {run.__name__.replace('_', ' ')}")
+            what = f"{data.workload.key}: {run.__name__.replace('_', ' ')}"
+            settings.say(what)
             try:
-                verdicts += run(data, threads, rounds)
+                verdicts += run(data, settings)
             except Unavailable as error:
-                say(f"{data.workload.key}: {run.__name__.replace('_', ' ')} skipped: {error}")
+                settings.say(f"{what} skipped: {error}")
     return verdicts

@@ -13,6 +13,16 @@ from benchlib.workloads import Data
 Say = Callable[[str], None]
 
 
+@dataclass(frozen=True)
+class Settings:
+    """How a run measures: threads of those who have the choice, timed rounds, seconds for those who are slow."""
+
+    threads: int
+    rounds: int
+    seconds: float
+    say: Say
+
+
 @dataclass
 class Entry:
     """A contender in a race: how far it is drained, and what came of it."""
@@ -30,7 +40,7 @@ class Entry:
         return median(run.rate for run in self.runs)
 
 
-def ready(entries: Iterable[Entry], data: Data, proof: Proof, threads: int, say: Say) -> list[Entry]:
+def ready(entries: Iterable[Entry], data: Data, proof: Proof, settings: Settings) -> list[Entry]:
     """Prepare and prove each contender; those whose package is missing are left out with a printed line.
 
     One that serves other samples than the data hold runs on, and is marked for it.
@@ -42,17 +52,17 @@ def ready(entries: Iterable[Entry], data: Data, proof: Proof, threads: int, say:
     for entry in entries:
         name = f"{data.workload.key}: {entry.contender.name}"
         try:
-            entry.disk_bytes = entry.contender.prepare(data, threads)
+            entry.disk_bytes = entry.contender.prepare(data, settings.threads)
         except Unavailable as error:
             if name not in skipped:
-                say(f"{name} skipped: {error}")
+                settings.say(f"{name} skipped: {error}")
             skipped.add(name)
             continue
         try:
             entry.mix = proof.check(entry.contender, entry.limit)
         except WrongSamples as error:
             entry.fault = str(error)
-            say(f"{name}: {error}")
+            settings.say(f"{name}: {error}")
         present.append(entry)
     return present
 

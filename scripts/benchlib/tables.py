@@ -10,11 +10,10 @@ from benchlib.ours import Store
 from benchlib.peers import H5py, InMemory, MemoryMap, Zarr
 from benchlib.peers_tf import FromGenerator, TFRecord
 from benchlib.proof import Proof
-from benchlib.rounds import Entry, Say, race, ratio, ready
+from benchlib.rounds import Entry, Settings, race, ratio, ready
 from benchlib.workloads import Data
 
 WHOLE = Limit()  # ours, numpy and memory maps finish an epoch in a second or two
-PART = Limit(seconds=2.0)  # the others serve as far as they come
 SLOW = Limit(batches=2)  # h5py's automatic chunks: under 100 samples a second
 REFERENCE = "np.memmap"
 STORES: tuple[tuple[str, str | None, str], ...] = (
@@ -43,27 +42,28 @@ class Row:
         return not self.fault
 
 
-def contenders(names: Sequence[str]) -> list[Entry]:
+def contenders(names: Sequence[str], seconds: float) -> list[Entry]:
     """Everyone, or those whose name begins with one of `names`; the reference always."""
-    entries = [Entry(InMemory("shuffled"), WHOLE), Entry(InMemory("random"), PART),
-               Entry(MemoryMap("shuffled"), WHOLE), Entry(MemoryMap("random"), PART)]
+    part = Limit(seconds)  # who is slow, and random access, go as far as they come
+    entries = [Entry(InMemory("shuffled"), WHOLE), Entry(InMemory("random"), part),
+               Entry(MemoryMap("shuffled"), WHOLE), Entry(MemoryMap("random"), part)]
     for name, codec, chunk in STORES:
         entries += [Entry(Store(name, "shuffled", codec=codec, chunk=chunk), WHOLE),
-                    Entry(Store(name, "random", codec=codec, chunk=chunk, cache=0), PART)]
+                    Entry(Store(name, "random", codec=codec, chunk=chunk, cache=0), part)]
     entries += [Entry(Store("h5store, shuffle full, cached", shuffle="full", cache="2GiB"), WHOLE),
                 Entry(H5py("gzip", "auto", "shuffled"), SLOW), Entry(H5py("gzip", "auto", "random"), SLOW),
-                Entry(H5py("lz4", "128 KiB", "shuffled"), PART),
-                Entry(H5py("lz4", "128 KiB", "random"), PART),
-                Entry(FromGenerator(), PART), Entry(TFRecord(), PART),
-                Entry(Zarr("shuffled"), PART), Entry(Zarr("random"), PART)]
+                Entry(H5py("lz4", "128 KiB", "shuffled"), part),
+                Entry(H5py("lz4", "128 KiB", "random"), part),
+                Entry(FromGenerator(), part), Entry(TFRecord(), part),
+                Entry(Zarr("shuffled"), part), Entry(Zarr("random"), part)]
     wanted = (REFERENCE, *names) if names else ("",)
     return [entry for entry in entries if entry.contender.name.startswith(wanted)]
 
 
-def table(data: Data, names: Sequence[str], threads: int, rounds: int, say: Say) -> list[Row]:
+def table(data: Data, names: Sequence[str], settings: Settings) -> list[Row]:
     """Race everyone on one workload."""
-    entries = ready(contenders(names), data, Proof.of(data), threads, say)
-    race(entries, rounds)
+    entries = ready(contenders(names, settings.seconds), data, Proof.of(data), settings)
+    race(entries, settings.rounds)
     references = {entry.contender.access: entry for entry in entries if entry.contender.name == REFERENCE}
     for entry in entries:
         entry.contender.close()
