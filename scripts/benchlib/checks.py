@@ -85,7 +85,8 @@ def races(data: Data, settings: Settings) -> Iterator[Verdict]:
     present = ready(entries.values(), data, Proof.of(data), settings)
     race(present, settings.rounds)
     if entries["memmap"].runs and (share := quiet(entries["memmap"])) < 0.9:
-        settings.say(f"{key}: the machine was busy, np.memmap had {share:.0%} of a core; who uses more cores lost more")
+        settings.say(f"{key}: the machine was busy, np.memmap had {share:.0%} of a core; "
+                     "who uses more cores lost more")
     for what, ours, theirs, bounds in RACES:
         if entries[ours].runs and entries[theirs].runs:
             must, aim = bounds[key]
@@ -176,7 +177,8 @@ def many_chunks(data: Data, settings: Settings) -> Iterator[Verdict]:
     chunks = max(1000, MANY_CHUNKS * data.samples // data.workload.samples)
     store = data.folder / f"h5store-{chunks}-chunks.h5"
     samples = np.broadcast_to(np.int32(0), (chunks, 256))
-    h5store.pack(store, features=samples, chunk="1KiB", progress=False, overwrite=True, threads=settings.threads)
+    h5store.pack(store, features=samples, chunk="1KiB", progress=False, overwrite=True,
+                 threads=settings.threads)
     with h5py.File(store, "r") as file:
         stored = file["features/features"].id.get_num_chunks()
     seconds = probed("open", "open_ms", store, settings) / 1000

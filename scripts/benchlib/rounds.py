@@ -15,7 +15,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Settings:
-    """How a run measures: threads of those who have the choice, timed rounds, seconds for those who are slow."""
+    """How a run measures: threads for those with the choice, timed rounds, seconds for the slow ones."""
 
     threads: int
     rounds: int
