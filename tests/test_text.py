@@ -20,7 +20,8 @@ from h5store.errors import SchemaError
 
 #: Where fsync costs nothing, if there is such a place.
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-LABELS = ["cat", "café", "猫", "", "cat ", " cat", "cat\t", "cafe\u0301", "Ωμέγα", "a" * 300, "🐈\u200d⬛", "\ufeffcat", "\n"]
+LABELS = ["cat", "café", "猫", "", "cat ", " cat", "cat\t", "cafe\u0301", "Ωμέγα", "a" * 300, "🐈\u200d⬛", "\ufeffcat",
+          "\n"]
 
 
 def objects(values: list[Any]) -> np.ndarray:
@@ -149,7 +150,8 @@ def test_what_is_no_text_is_refused_by_name_and_place(tmp_path: Path, values: An
             writer.append(labels=values)
         writer.append(labels=["last"])
     with Reader(tmp_path / "a.h5") as reader:
-        assert reader["labels"][:].tolist() == ["first", "last"] and reader.schema["labels"].classes == ("first", "last")
+        assert reader["labels"][:].tolist() == ["first", "last"]
+        assert reader.schema["labels"].classes == ("first", "last")
 
 
 @pytest.mark.parametrize(("values", "told"), [
