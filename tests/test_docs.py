@@ -19,7 +19,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
-MINE = [DOCS / f"{name}.md" for name in ("index", "writing", "training", "exploring", "moving", "hdf5")]
+MINE = [DOCS / f"{name}.md" for name in ("index", "writing", "packing", "training", "exploring", "moving", "hdf5")]
 # Commands that the tests may run; others install things or start servers.
 SAFE = {"h5store", "h5ls", "h5dump", "python"}
 #: What a block needs beside what the README's blocks may need.
