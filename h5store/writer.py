@@ -232,7 +232,6 @@ class Writer:
     def write(self, block: Block) -> None:
         """Add a block that was checked against `schema`."""
         self._check_open()
-        self._check_whole()
         if self._overdue:
             self._commit()
         decides = self._layout is None
@@ -241,7 +240,9 @@ class Writer:
         try:
             self._take(block)
         except BaseException:
-            if decides and not self._torn:  # the block was refused: it has not decided the fields
+            if self._torn:
+                self._release()  # it cannot go on; another can, from the journal
+            elif decides:  # the block was refused: it has not decided the fields
                 self._layout, self._tails, self._vocabularies, self._totals = None, {}, {}, {}
             raise
 
@@ -290,7 +291,6 @@ class Writer:
             With the errno of the failed call. The samples are kept: make room and commit again.
         """
         self._check_open()
-        self._check_whole()
         self._commit()
 
     def _commit(self) -> None:
@@ -330,14 +330,13 @@ class Writer:
         OSError
             E.g. ENOSPC. The journal is kept; go on with ``resume=True``.
         """
-        if self._closed:
+        if self._closed and not self._torn:
             return
         self._check_open()
         try:
             if self._layout is None:
                 raise SchemaError(f"{self.path}: no samples were appended, so the fields are not known; nothing was "
                                   "written. For an empty store give schema=")
-            self._check_whole()
             self._commit()
             if self._journal is not None or self._base is None:
                 self._seal()
@@ -376,13 +375,12 @@ class Writer:
         if self._pid != os.getpid():
             raise StoreLockedError(f"{self.path}: process {self._pid} holds this writer, and a forked child cannot "
                                    "write; send the samples to the parent")
-        if self._closed:
-            raise ValueError(f"{self.path}: the writer is closed; open it again with append=True or resume=True")
-
-    def _check_whole(self) -> None:
         if self._torn:
+            self._release()
             raise JournalError(f"{self.path}: an append was interrupted half-way, so this writer cannot go on; open it "
                                f"again with resume=True: {self._committed:,} samples are committed")
+        if self._closed:
+            raise ValueError(f"{self.path}: the writer is closed; open it again with append=True or resume=True")
 
     def _release(self) -> None:
         self._closed = True
