@@ -310,10 +310,10 @@ def test_ctrl_c_anywhere_in_an_append_loses_no_committed_sample(
 
     target = {"read": "h5store.sources.block.Block.part", "encode": "h5store.storage.tail.Tail._encode",
               "journal": "h5store.storage.journal._write_all", "committed": "h5store.storage.tail.Tail.committed"}[when]
-    whole = sha(write(path, [0, 333]))
+    whole = sha(write(path, [0, 333], chunk="32KiB"))
     path.unlink()
     with pytest.raises(KeyboardInterrupt):
-        with Writer(path) as writer:
+        with Writer(path, chunk="32KiB") as writer:
             writer.append(**block(0, 100))
             writer.commit()
             writer._last_commit -= 2
