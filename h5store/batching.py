@@ -47,6 +47,8 @@ class Form:
 
     def apply(self, field: Field, values: Any) -> dict[str, Any]:
         """The members of a batch that a field's stored samples make, by name."""
+        if field.role is Role.WEIGHTS:
+            _check_weights(field, values)
         if field.text:
             return {field.name: values.astype(np.int64)}
         if self.normalize is not None and field.name in self.normalize:
@@ -61,6 +63,14 @@ class Form:
                 most = out[field.name].shape[1]
                 out[f"{field.name}_lengths"] = np.minimum(values.lengths, most).astype(np.int32)
         return out
+
+
+def _check_weights(field: Field, values: np.ndarray) -> None:
+    """A loss that is weighed by such numbers goes wrong in silence."""
+    if field.dtype.kind in "iuf" and values.size and not (np.isfinite(values).all() and values.min() >= 0):
+        bad = values[~(np.isfinite(values) & (values >= 0))].flat[0]
+        raise SchemaError(f"field {field.name!r}: a weight is {bad}; expected finite numbers that are not negative. Mend "
+                          "the data, or give the field the role meta")
 
 
 class Batching:

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from h5store.errors import OptionError
+from h5store.errors import OptionError, nearest
+from h5store.normalization import Normalization, key_of, name_of
 from h5store.sampling.split import kfold, split_ids
 from h5store.splits import save_split, saved_part
+from h5store.storage import notes
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -126,6 +128,46 @@ class Choosing:
         """
         made = kfold(len(self), k, by=self._values_of(by), groups=self._values_of(groups), seed=seed)
         return [(self.select(train), self.select(val)) for train, val in made]
+
+    def normalization(self, fields: Any = None, *, save: str | None = None) -> Normalization:
+        """Mean and spread of input fields over these samples, e.g. those of the training part.
+
+        Parameters
+        ----------
+        fields : str or list of str, optional
+            All numeric features and aux fields by default.
+        save : str, optional
+            Keep it in the store under this name, such as that of the part it is taken over.
+
+        Returns
+        -------
+        Normalization
+            For ``normalize=`` of `loader` and the doors; ``.layer(field)`` is a ``keras.layers.Normalization``.
+
+        Raises
+        ------
+        OptionError, FieldNotFound
+        """
+        found = Normalization.of(self, fields)  # type: ignore[arg-type]
+        if save is not None:
+            self._check_ours("normalization(save=...)")
+            notes.write(self.path, {key_of(save): found.to_note()}, seal=self._store.fingerprint)
+            self._store.renew()
+        return found
+
+    def saved_normalization(self, name: str) -> Normalization:
+        """What `normalization` saved under a name.
+
+        Raises
+        ------
+        OptionError
+        """
+        note = notes.read(self.path, key_of(name))
+        if note is None:
+            known = [n for n in map(name_of, notes.keys(self.path)) if n is not None]
+            raise OptionError(f"{self.path}: no normalization saved as {name!r}; {nearest(name, known, 'saved ones')}; make "
+                              "one with normalization(save=...)")
+        return Normalization.from_note(note)
 
     def _check_ours(self, what: str) -> None:
         if self._store.layout is None:

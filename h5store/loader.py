@@ -13,6 +13,7 @@ import xxhash
 from h5store.errors import OptionError, SchemaError
 from h5store.position import Position, step_ranges
 from h5store.ragged import Ragged
+from h5store.sampling.drawing import Choice
 from h5store.sampling.plan import EpochPlan
 from h5store.schema import Field
 from h5store.storage.cache import parse_bytes
@@ -63,6 +64,8 @@ class Loader(Position):
         Leave out a last batch that is not full.
     window : str or int
         Bytes of decoded samples that `shuffle=True` mixes. Two windows are in memory.
+    choice : Choice, optional
+        Which samples a batch holds, if not those of the plan; see `h5store.sampling.drawing`.
 
     Raises
     ------
@@ -76,9 +79,11 @@ class Loader(Position):
     """
 
     def __init__(self, reader: Samples, *, batch_size: int, shuffle: bool | str = True, seed: int | None = None,
-                 rank: int = 0, world_size: int = 1, drop_last: bool = False, window: Any = DEFAULT_WINDOW) -> None:
+                 rank: int = 0, world_size: int = 1, drop_last: bool = False, window: Any = DEFAULT_WINDOW,
+                 choice: Choice | None = None) -> None:
         self._fields = tuple(f.name for f in reader.model_fields() if not f.ragged)
-        if seed is None and shuffle is not False and world_size > 1:
+        self._choice = choice
+        if seed is None and (shuffle is not False or choice is not None) and world_size > 1:
             raise OptionError(f"{reader.path}: a shuffled loader with world_size={world_size} needs seed=: without it "
                               "every rank would draw an order of its own")
         self.reader = reader
@@ -145,7 +150,7 @@ class Loader(Position):
 
     def ids(self, plan: EpochPlan, epoch: int, step: int) -> np.ndarray:
         """Positions in the file of the samples of one batch, int64."""
-        ids = plan.batch(epoch, step)
+        ids = plan.batch(epoch, step) if self._choice is None else self._choice.ids(plan, epoch, step)
         return ids if self._ids is None else self._ids[ids]
 
     def read(self, ids: np.ndarray, out: Mapping[str, np.ndarray]) -> None:
@@ -180,7 +185,7 @@ class Loader(Position):
         if not len(plan):
             raise SchemaError(f"{self.reader.path}: no batches: {len(self.reader)} samples in batches of "
                               f"{plan.batch_size}{' with drop_last=True' if plan.drop_last else ''}")
-        if self._ragged:
+        if self._ragged or self._choice is not None:
             return self._by_ids(plan, epoch, start, os.getpid())
         windows = Windows(self.reader._store, self._ids, self._fields, plan.windows(epoch, start), self._buffers)
         return self._serve(plan, windows, start, os.getpid())
@@ -205,7 +210,7 @@ class Loader(Position):
                 at += len(part)
 
     def _fingerprint(self) -> str:
-        mark = self.reader._store.fingerprint
+        mark = self.reader._store.fingerprint + (f"/{self._choice.mark}" if self._choice is not None else "")
         if self._ids is None:
             return mark
         return f"{mark}/{xxhash.xxh3_64_hexdigest(self._ids.tobytes())}"

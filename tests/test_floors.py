@@ -36,7 +36,7 @@ DOORS = {"looking": ("explore",), "fieldview": ("explore",), "loader": ("explore
 NARROW = {"sampling": ("errors", "schema", "sampling")}
 # Rooms that may talk to HDF5.
 H5PY_ROOMS = ("storage/layout.py", "storage/opening.py", "storage/foreign.py", "storage/notes.py",
-              "storage/guard.py", "storage/origin.py", "storage/validate.py", "doctor.py", "export.py",
+              "storage/guard.py", "storage/heap.py", "storage/origin.py", "storage/validate.py", "doctor.py", "export.py",
               "sources/hdf5.py", "verify.py")
 # Imported inside their door only, and by nobody at import.
 EXTRAS = {

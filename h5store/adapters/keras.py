@@ -12,6 +12,7 @@ What Keras 3 does, read in its source (3.10 to 3.15), and what follows:
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 import weakref
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from h5store.adapters.stream import Stream
 from h5store.adapters.transform import caller
+from h5store.adapters.workers import Workers, close_all, process_method
 from h5store.errors import OptionError, SchemaError, require
 from h5store.loader import Loader
 from h5store.schema import Role, Schema
@@ -30,7 +32,8 @@ if TYPE_CHECKING:
     from keras.utils import PyDataset
 
 
-def keras_batches(loader: Loader, transform: Callable[..., Any] | None = None) -> PyDataset:
+def keras_batches(loader: Loader, transform: Callable[..., Any] | None = None, workers: int = 1,
+                  use_multiprocessing: bool | str = False) -> PyDataset:
     """Batches of a loader for Keras. See ``Reader.to_keras``.
 
     Raises
@@ -40,7 +43,9 @@ def keras_batches(loader: Loader, transform: Callable[..., Any] | None = None) -
     if not len(loader):
         raise SchemaError(f"{loader.reader.path}: no batches to feed: {len(loader.reader)} samples in batches of "
                           f"{loader.batch_size}{' with drop_last=True' if loader.plan.drop_last else ''}")
-    made: PyDataset = _batches_class()(loader, transform)
+    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+        raise OptionError(f"to_keras: workers={workers!r}, expected an int of at least 1")
+    made: PyDataset = _batches_class()(loader, transform, workers, use_multiprocessing)
     return made
 
 
@@ -57,13 +62,20 @@ def _batches_class() -> type:
             The epoch that is being served, or will be next.
         """
 
-        def __init__(self, loader: Loader, transform: Callable[..., Any] | None) -> None:
+        def __init__(self, loader: Loader, transform: Callable[..., Any] | None, workers: int,
+                     use_multiprocessing: bool | str) -> None:
             # Keras' own workers are left at one: with more, batches drained from an epoch come back in the next.
             super().__init__(workers=1, use_multiprocessing=False)
             self.loader, self.transform = loader, transform
             self._apply = caller(transform)
-            self.epoch = 0
+            self._how = workers, use_multiprocessing
+            self.epoch = loader.epoch_number
+            self._first = loader.step  # of the current pass: later ones begin at 0
             self._stream = Stream(loader)
+            method = process_method(use_multiprocessing)
+            self._workers = (Workers(self._stream, len(loader), transform, workers, method)
+                             if transform is not None and (workers > 1 or method) else None)
+            self._iterators: weakref.WeakSet[Any] = weakref.WeakSet()
             self._within = False
             self._served = 0   # batches asked for since the current pass began
             self._begun = 0    # epochs begun in this pass: more than one only when it has no end
@@ -95,52 +107,113 @@ def _batches_class() -> type:
         @property
         def num_batches(self) -> int | None:
             """Batches of an epoch; None, for no end, to an iterator that was given `steps_per_epoch`."""
-            adapter, known, steps = _keras_adapter(sys._getframe(1))
+            adapter, owner, steps = _keras_adapter(sys._getframe(1))
+            known = owner is not None
             if adapter is None:
                 return len(self)
             adapter.shuffle = False
             self._class_weight = adapter.class_weight is not None
             if known:
                 self._steps[adapter] = self._current = steps
-            return None if self._steps.get(adapter) else len(self)
+            if owner is not None:
+                self._iterators.add(owner)
+            if self._workers is not None and adapter not in self._ending:
+                self._ending[adapter] = weakref.finalize(adapter, close_all)
+            return None if self._steps.get(adapter) else self._pass_length()
 
         def __getitem__(self, index: int) -> Any:
             if index < 0:
                 index += len(self)
-            epoch, step = divmod(index, len(self))
             if self._within:
                 if index == 0:
                     self._begin_pass()
                 self._served = max(self._served, index + 1)
-                batch = self._apply(self._stream.get(self.epoch + epoch, step))
-            else:
+            epoch, step = divmod(self._first + index, len(self))
+            if not self._within:
                 batch = self._apply(self.loader.batch(self.epoch + epoch, step))
+            elif self._workers is not None:
+                batch = self._workers.get(self.epoch + epoch, step)
+            else:
+                batch = self._apply(self._stream.get(self.epoch + epoch, step))
             if self._class_weight:
                 _check_class_weight(batch, self.loader.reader.schema)
             return batch
 
+        def _over(self) -> bool:
+            """Whether the last pass was one: one batch of several is a trainer's look at the shapes."""
+            return bool(self._served > min(1, len(self) - self._first - 1))
+
+        def _pass_length(self) -> int:
+            """Batches of the pass that is to come: fewer where it goes on within an epoch."""
+            return len(self) - (0 if self._over() else self._first)
+
         def _begin_pass(self) -> None:
-            # One batch of several is a trainer that looks at the shapes: the epoch is still to come.
-            if self._served > min(1, len(self) - 1):
+            if self._over():
                 earlier = max(1, self._begun - 1)
-                self.epoch += -(-(earlier * self._length) // len(self))
+                self.epoch += -(-(self._first + earlier * self._length) // len(self))
+                self._first = 0
             self._served, self._begun = 0, 1
-            self._length = self._current or len(self)
+            self._length = self._current or len(self) - self._first
 
         def on_epoch_begin(self) -> None:
             self._within = True
             self._begun += 1
+            for iterator in self._iterators:
+                # Keras asks once for the batches of all its epochs; the one that is gone on with has fewer.
+                if iterator.steps_per_epoch is None and isinstance(iterator._num_batches, int):
+                    iterator._num_batches = self._pass_length()
 
         def on_epoch_end(self) -> None:
             self._within = False
+            if self._workers is not None:
+                self._workers.close()
+
+        def go_to(self, epoch: int, step: int = 0) -> None:
+            """Begin the next pass at `step` of `epoch`."""
+            self.epoch, self._first = epoch, step
+            self._served = self._begun = 0
+
+        def next_position(self) -> tuple[int, int]:
+            """(epoch, step) at which the next pass begins."""
+            if self._over():
+                earlier = max(1, self._begun)
+                return self.epoch + -(-(self._first + earlier * self._length) // len(self)), 0
+            return self.epoch, self._first
+
+        def state_at(self, epoch: int, step: int) -> dict[str, Any]:
+            """The loader's state when `step` of `epoch` is the next batch to be trained on."""
+            return {**self.loader.state_dict(), "epoch": epoch, "step": step}
+
+        def load_state_dict(self, state: dict[str, Any]) -> None:
+            """Go on where the state was taken; see ``Loader.load_state_dict``."""
+            self.loader.load_state_dict(state)
+            if self.loader.current is not self.loader.plan:
+                raise OptionError("to_keras: the state is of another batch_size or world_size, which Keras, whose epochs "
+                                  "are all of one length, cannot go on with; make the batches as they were")
+            self.go_to(self.loader.epoch_number, self.loader.step)
+
+        def resume(self, folder: str | os.PathLike[str], every: int | str = "epoch") -> Any:
+            """A callback that saves and restores the position together with the model.
+
+            Parameters
+            ----------
+            folder : str or path-like
+                Where both are kept. A `fit` that finds them there goes on from them, within an epoch if need be.
+            every : int or "epoch"
+                Batches between two saves.
+            """
+            from h5store.adapters.keras_resume import resume_callback
+
+            return resume_callback(self, folder, every)
 
         def __reduce__(self) -> tuple[Any, ...]:
-            return keras_batches, (self.loader, self.transform)
+            return keras_batches, (self.loader, self.transform, *self._how)
 
         def __repr__(self) -> str:
             return f"<h5store.KerasBatches of {self.loader!r}>"
 
         _length = 0
+        _ending: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
     return KerasBatches
 
@@ -168,14 +241,16 @@ def _check_class_weight(batch: Any, schema: Schema) -> None:
                           "one; give every sample its own instead, as weights={...} when packing or from a transform")
 
 
-def _keras_adapter(frame: FrameType) -> tuple[Any, bool, int | None]:
-    """(Keras' adapter, whether its iterator is known, that iterator's steps_per_epoch), by who is asking.
+def _keras_adapter(frame: FrameType) -> tuple[Any, Any, int | None]:
+    """(Keras' adapter, its iterator or None, that iterator's steps_per_epoch), by who is asking.
 
     Keras tells a PyDataset neither that it is to be shuffled nor that an epoch has its own number of steps.
     """
     adapter = frame.f_locals.get("self")
     if type(adapter).__name__ != "PyDatasetAdapter":
-        return None, False, None
+        return None, None, None
     owner = frame.f_back.f_locals.get("self") if frame.f_back else None
     known = frame.f_code.co_name == "num_batches" and hasattr(owner, "steps_per_epoch")
-    return adapter, known, owner.steps_per_epoch if known else None  # type: ignore[union-attr]
+    if not known or owner is None:
+        return adapter, None, None
+    return adapter, owner, owner.steps_per_epoch

@@ -102,6 +102,25 @@ class Store:
         CorruptChunkError
             A chunk's sum differs, or where the samples end makes no sense.
         """
+        lo, hi = self._edges(name, ids)
+        out = self.empty([name], int((hi - lo).sum()))
+        # In the order of the file, so that no chunk is decoded twice.
+        order = np.argsort(lo, kind="stable")
+        if (order[1:] > order[:-1]).all():
+            self.runs(np.stack([lo, hi], axis=1), out).result()
+            return Ragged.of(out[name], hi - lo)
+        self.runs(np.stack([lo, hi], axis=1)[order], out).result()
+        back = np.empty_like(order)
+        back[order] = np.arange(len(order))
+        return Ragged.of(out[name], (hi - lo)[order]).take(back)
+
+    def lengths(self, name: str, ids: np.ndarray) -> np.ndarray:
+        """Lengths of the samples `ids` of a variable-length field, int64."""
+        lo, hi = self._edges(name, ids)
+        return hi - lo
+
+    def _edges(self, name: str, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where samples begin and end among the values of their field, int64."""
         ends = ends_of(name)
         edges = np.zeros((2, len(ids)), np.uint64)
         some = ids > 0
@@ -114,16 +133,7 @@ class Store:
             raise CorruptChunkError(f"{self.path}[{name!r}]: where its samples end does not fit its {total:,} values; the "
                                     f"file is damaged, run 'h5store verify {self.path}'")
         lo, hi = edges.astype(np.int64)
-        out = self.empty([name], int((hi - lo).sum()))
-        # In the order of the file, so that no chunk is decoded twice.
-        order = np.argsort(lo, kind="stable")
-        if (order[1:] > order[:-1]).all():
-            self.runs(np.stack([lo, hi], axis=1), out).result()
-            return Ragged.of(out[name], hi - lo)
-        self.runs(np.stack([lo, hi], axis=1)[order], out).result()
-        back = np.empty_like(order)
-        back[order] = np.arange(len(order))
-        return Ragged.of(out[name], (hi - lo)[order]).take(back)
+        return lo, hi
 
     def mean_bytes(self, name: str) -> int:
         """Decoded bytes of a sample of a field, on average if they differ."""
