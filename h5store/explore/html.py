@@ -72,8 +72,8 @@ def counts(items: Sequence[tuple[object, int]], total: int, most: int, note: str
     largest = max((count for _, count in shown), default=1)
     rows = [(escape(name, 40), f'<span class="h5s-bar" style="width:{max(1, round(160 * count / largest))}px"></span>'
              f"{count:,} <span class=\"h5s-dim\">{count / max(1, total):.1%}</span>") for name, count in shown]
-    body = "".join(f'<tr><td style="width:24%">{name}</td><td>{bar}</td></tr>' for name, bar in rows)
+    body = "".join(f'<tr><td>{name}</td><td style="white-space:nowrap">{bar}</td></tr>' for name, bar in rows)
     more = f"and {len(items) - most:,} more" if len(items) > most else ""
     tail = "; ".join(text for text in (more, note) if text)
     below = f'<div class="h5s-dim">{escape(tail, 200)}</div>' if tail else ""
-    return f'<table class="h5s-t">{body}</table>{below}'
+    return f'<table class="h5s-t" style="width:auto">{body}</table>{below}'

@@ -92,10 +92,11 @@ def counted(values: np.ndarray) -> dict[float | int, int]:
     """How often each value occurs; NaN counts as one value."""
     if values.dtype.kind in "bui" and values.size and int(values.max()) - int(values.min()) < 65_536:
         low = int(values.min())
-        counts = np.bincount((values.astype(np.int64) - low).reshape(-1) if values.dtype.kind != "u"
-                             else (values - values.min()).astype(np.int64).reshape(-1))
+        places = values - values.min() if values.dtype.kind == "u" else values.astype(np.int64) - low
+        counts = np.bincount(places.astype(np.int64).reshape(-1))
         found = np.flatnonzero(counts)
-        return dict(zip((found + low).tolist(), counts[found].tolist()))
+        # Added as Python's numbers: a sum may be too large for int64.
+        return {low + place: count for place, count in zip(found.tolist(), counts[found].tolist())}
     found, counts = np.unique(values, return_counts=True)
     return dict(zip(found.tolist(), counts.tolist()))
 
