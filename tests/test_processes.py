@@ -305,7 +305,7 @@ ENDS = {
     "many iterators": "its = [r.loader(batch_size=10, seed=k).epoch(0) for k in range(20)]; [next(i) for i in its]",
     "cycle": "box = []; it = r.loader(batch_size=10).epoch(0); box += [box, it]; next(it)",
     "sys.exit": "it = r.loader(batch_size=10).epoch(0); next(it); import sys; sys.exit(0)",
-    "reading thread": "import threading; t = threading.Thread(target=lambda: [r['x'][:] for _ in range(50)]); t.start()",
+    "reading thread": "import threading; threading.Thread(target=lambda: [r['x'][:] for _ in range(50)]).start()",
     "daemon thread": "import threading; t = threading.Thread(target=lambda: [r['x'][:] for _ in range(10**6)], "
                      "daemon=True); t.start(); import time; time.sleep(0.2)",
     "read at exit": "import atexit; atexit.register(lambda: r['x'][:])",

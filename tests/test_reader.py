@@ -77,9 +77,18 @@ def test_repr_fits_the_screen(reader, path):
     for shown in (reader, reader.select([1, 2]), reader.select([1]).split({"a": 1})["a"]):
         lines = repr(shown).splitlines()
         assert max(map(len, lines)) <= 100
-        assert "train.h5" in lines[0] and "flux" in repr(shown) and "(10, 3)" in repr(shown)
+        assert "train.h5" in lines[0] and "flux" in repr(shown) and "float32" in repr(shown)
     assert "2 of 100 samples" in repr(reader.select([1, 2]))
     assert max(map(len, repr(reader["flux"]).splitlines())) <= 100
+
+
+def test_repr_of_long_names_and_many_fields(tmp_path):
+    path = tmp_path / ("survey_" * 20 + ".h5")
+    fields = {f"measurement_{k:02}_" + "long" * (k % 12): np.zeros((3, 10, 10, k + 1), "f8") for k in range(40)}
+    h5store.pack(path, features=fields, progress=False)
+    with h5store.Reader(path) as r:
+        assert max(map(len, repr(r).splitlines())) <= 100
+        assert "measurement_00_" in repr(r)
 
 
 def test_it_is_not_iterated_sample_by_sample(reader):
