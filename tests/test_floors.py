@@ -22,9 +22,9 @@ FLOORS = (
     ("moments", "sampling"),
     ("storage",),
     ("sources",),
-    ("batching", "choosing", "doctor", "export", "feeding", "fieldview", "identity", "loader", "looking",
-     "normalization", "packing", "position", "reader", "repair", "speed", "splits", "stream", "verify",
-     "windows", "writer"),
+    ("batching", "choosing", "doctor", "encoded", "export", "feeding", "fieldview", "hdf5view", "identity",
+     "loader", "looking", "normalization", "packing", "position", "reader", "repair", "speed", "splits",
+     "stream", "verify", "windows", "writer"),
     ("adapters", "explore"),
     ("cli",),
     ("__init__", "__main__"),
@@ -36,8 +36,8 @@ DOORS = {"looking": ("explore",), "fieldview": ("explore",), "loader": ("explore
 NARROW = {"sampling": ("errors", "schema", "sampling")}
 # Rooms that may talk to HDF5.
 H5PY_ROOMS = ("storage/layout.py", "storage/opening.py", "storage/foreign.py", "storage/notes.py",
-              "storage/guard.py", "storage/heap.py", "storage/origin.py", "storage/validate.py", "doctor.py", "export.py",
-              "sources/hdf5.py", "verify.py")
+              "storage/guard.py", "storage/heap.py", "storage/origin.py", "storage/validate.py", "doctor.py",
+              "export.py", "sources/hdf5.py", "hdf5view.py")
 # Imported inside their door only, and by nobody at import.
 EXTRAS = {
     "tensorflow", "keras", "torch", "jax", "grain",

@@ -16,9 +16,10 @@ from h5store.verify import verify as verify_store
 @click.command()
 @click.argument("file")
 @click.option("--repair", metavar="OUT", help="Write the samples that are whole in every field into a new store.")
+@click.option("--hdf5", is_flag=True, help="Also have HDF5 tell whether other tools see the same bytes.")
 @json_option
 @debug_option
-def verify(file: str, repair: str | None, as_json: bool) -> int:
+def verify(file: str, repair: str | None, hdf5: bool, as_json: bool) -> int:
     """Read every chunk of a store and compare its checksum; list NaN and infinity. Exit code 1 if it is damaged.
 
     The store itself is never changed.
@@ -28,7 +29,7 @@ def verify(file: str, repair: str | None, as_json: bool) -> int:
       h5store verify train.h5
       h5store verify train.h5 --repair saved.h5
     """
-    report = verify_store(file, repair=repair)
+    report = verify_store(file, repair=repair, hdf5=hdf5)
     say({**dataclasses.asdict(report), "ok": report.ok}, as_json, str(report))
     return 0 if report.ok else 1
 

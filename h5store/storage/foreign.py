@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import h5py
@@ -20,12 +20,13 @@ from h5py import h5d, h5t
 from h5store.errors import (CorruptChunkError, FieldNotFound, FormatError, H5StoreError, SchemaError, SlowPathWarning,
                             StaleStoreError, nearest)
 from h5store.schema import CODE_DTYPE, Field, Schema, checked_dtype
-from h5store.storage import codecs, pool
+from h5store.storage import codecs, handles, pool
 from h5store.storage.cache import SampleCache, parse_bytes
 from h5store.storage.chunks import ChunkTable
 from h5store.storage.fetch import ChunkedField, FieldBytes, expand
 from h5store.storage.guard import Guard
 from h5store.storage.handles import FileSource, Identity
+from h5store.storage.heap import check_count, text_bands
 from h5store.storage.layout import PRIVATE
 from h5store.storage.opening import hdf5_file, open_hdf5
 from h5store.storage.store import DEFAULT_CACHE, Store
@@ -34,7 +35,7 @@ from h5store.storage.validate import check_foreign, plugins_off
 
 #: Samples that are read together from a dataset without chunks.
 _PIECE_BYTES = 128 * 1024
-_SCAN = 1 << 16
+_SCAN, _SCAN_BYTES = 1 << 16, 8 << 20
 #: Objects that are looked at for an error's list of names; soft links followed to one dataset.
 _MOST_LISTED, _MOST_HOPS = 1000, 16
 
@@ -62,8 +63,10 @@ def open_foreign(path: str | os.PathLike[str], roles: Mapping[str, Any], *, cach
             found = _found(file, roles, source.path, trust_plugins)
             store, reasons = _store(found, source, budget, count)
     except (H5StoreError, FileNotFoundError):
+        handles.drop(source)
         raise
     except Exception as error:  # whatever libhdf5 makes of damaged metadata
+        handles.drop(source)
         told = f"{type(error).__name__}: {error}"
         raise FormatError(f"{source.path}: damaged ({told}); restore it from a copy") from error
     if reasons:
@@ -77,7 +80,7 @@ def _store(found: Mapping[str, tuple[str, h5py.Dataset]], source: FileSource, bu
            ) -> tuple[Store, dict[str, str]]:
     """The store, and why which datasets are read through libhdf5."""
     length = len(next(iter(found.values()))[1])
-    codes = {name: _text_codes(dataset, source.path) for name, (_, dataset) in found.items()}
+    codes = {name: _text_codes(dataset, source) for name, (_, dataset) in found.items()}
     schema = Schema(tuple(_field(name, role, dataset, codes[name]) for name, (role, dataset) in found.items()))
     kept = SampleCache(budget, {f.name: f.nbytes * length for f in schema if not f.text})
     fields: dict[str, FieldBytes] = {}
@@ -191,20 +194,26 @@ def _field(name: str, role: str, dataset: h5py.Dataset, text: tuple[tuple[str, .
     return Field(name, role, checked_dtype(name, dataset.dtype), dataset.shape[1:])  # type: ignore[arg-type]
 
 
-def _text_codes(dataset: h5py.Dataset, path: str) -> tuple[tuple[str, ...], np.ndarray] | None:
+def _by_libhdf5(dataset: h5py.Dataset) -> Iterator[tuple[int, np.ndarray]]:
+    step = max(1, min(_SCAN, _SCAN_BYTES // max(1, dataset.size // max(1, len(dataset)) * dataset.dtype.itemsize)))
+    return ((start, dataset[start:start + step]) for start in range(0, len(dataset), step))
+
+
+def _text_codes(dataset: h5py.Dataset, source: FileSource) -> tuple[tuple[str, ...], np.ndarray] | None:
     """(sorted classes, codes) of a text dataset, in one pass over it; None if it is not text."""
     if h5py.check_string_dtype(dataset.dtype) is None:
         return None
+    check_count(source.path, dataset)
     known: dict[str, int] = {}
     codes = np.zeros(dataset.shape, CODE_DTYPE)
-    for start in range(0, len(dataset), _SCAN):
-        raw = dataset[start:start + _SCAN]
+    bands = text_bands(dataset, source)
+    for start, raw in _by_libhdf5(dataset) if bands is None else bands:
         try:
             texts = [t.decode("utf-8") if isinstance(t, bytes) else str(t) for t in raw.reshape(-1)]
         except UnicodeDecodeError as error:
-            raise FormatError(f"{path}: {dataset.name!r} holds text that is not UTF-8 ({error})") from error
+            raise FormatError(f"{source.path}: {dataset.name!r} holds text that is not UTF-8 ({error})") from error
         part = [known.setdefault(t, len(known)) for t in texts]
-        codes[start:start + _SCAN] = np.array(part, CODE_DTYPE).reshape(raw.shape)
+        codes[start:start + len(raw)] = np.array(part, CODE_DTYPE).reshape(raw.shape)
     classes = tuple(sorted(known))
     place = np.zeros(max(1, len(classes)), CODE_DTYPE)
     for i, text in enumerate(classes):

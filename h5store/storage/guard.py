@@ -56,8 +56,15 @@ class Guard:
         axes += [range(0, length, chunk) for length, chunk in zip(self._shape[1:], self._chunks[1:])]
         for where in itertools.product(*axes):
             if where not in self._good:
-                self._try(where, dataset.id.get_chunk_info_by_coord(where))
+                self._try(where, self._find(dataset, where))
                 self._good.add(where)
+
+    def _find(self, dataset: h5py.Dataset, where: tuple[int, ...]) -> Any:
+        try:
+            return dataset.id.get_chunk_info_by_coord(where)
+        except (OSError, RuntimeError, ValueError) as error:
+            raise CorruptChunkError(f"{self._label} chunk at {where}: HDF5's index of chunks is damaged ({error}); "
+                                    "restore the file from a copy") from error
 
     def _try(self, where: tuple[int, ...], info: Any) -> None:
         if info.byte_offset is None:  # never written: libhdf5 gives the fill value

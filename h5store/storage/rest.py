@@ -17,7 +17,7 @@ from h5store.errors import FormatError
 from h5store.storage.chunks import ChunkTable
 from h5store.storage.handles import FileSource, Identity
 from h5store.storage.layout import REST_BYTES
-from h5store.storage.metadata import Metadata
+from h5store.storage.metadata import Metadata, MetadataError
 from h5store.storage.validate import checked_store, private
 
 _PIECE = 1 << 20
@@ -88,7 +88,11 @@ def refresh(path: str) -> None:
 
 def problems(fd: int, source: FileSource, tables: Iterable[ChunkTable]) -> Iterator[str]:
     """What is wrong with the bytes that are no chunk's, for a report."""
-    hole = place(fd, source.identity.size)
+    try:
+        hole = place(fd, source.identity.size)
+    except MetadataError as error:
+        yield f"HDF5's metadata are damaged: {error}"
+        return
     if hole is None:
         yield "there is no digest of the bytes that are no chunk's, so they were not checked"
     elif os.pread(fd, REST_BYTES, hole[0]) != digest(fd, source, tables, hole):

@@ -1,0 +1,180 @@
+"""Bytes: text of files that others wrote, read without libhdf5, which believes what a heap says of itself.
+
+Text of any length is a descriptor of 16 bytes a value, which names an object of a "global heap" in the same file
+(HDF5 File Format Specification, section III.E).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import struct
+from collections.abc import Iterator
+
+import h5py
+import numpy as np
+from h5py import h5d, h5t
+
+from h5store.errors import CorruptChunkError, FormatError
+from h5store.storage import codecs
+from h5store.storage.handles import FileSource
+
+_DESCRIPTOR = np.dtype([("length", "<u4"), ("heap", "<u8"), ("index", "<u4")])
+_PIECE_BYTES = 1 << 20
+#: libhdf5 makes heaps of 4 KiB, or as large as one object.
+_MOST_HEAP = 256 << 20
+#: Chunks of text that may never have been written.
+_MOST_MISSING = 1 << 16
+
+
+def text_bands(dataset: h5py.Dataset, source: FileSource) -> Iterator[tuple[int, np.ndarray]] | None:
+    """(first sample, bytes objects (m, *shape)) of a text dataset, piece by piece; None if libhdf5 is to read it.
+
+    Raises
+    ------
+    FormatError
+        Text of any length that only libhdf5 could read.
+    CorruptChunkError
+        While iterating.
+    """
+    kind, creation = dataset.id.get_type(), dataset.id.get_create_plist()
+    varies = kind.is_variable_str()
+    filters = tuple((f[0], tuple(f[2])) for f in map(creation.get_filter, range(creation.get_nfilters())))
+    reason = codecs.unsupported(filters)
+    if varies and dataset.file.id.get_create_plist().get_sizes() != (8, 8):
+        reason = "addresses are not of 8 bytes"
+    if dataset.size == 0:
+        return iter(())
+    bands = None
+    if reason is None:
+        dtype = _DESCRIPTOR if varies else np.dtype(f"S{kind.get_size()}")
+        if creation.get_layout() == h5d.CHUNKED:
+            bands = _chunked(dataset, source, dtype, filters)
+        elif creation.get_layout() == h5d.CONTIGUOUS and dataset.id.get_offset() is not None:
+            bands = _contiguous(dataset, source, dtype)
+        reason = "it lies inside the file's metadata, or was never written"
+    if not varies:
+        return None if bands is None else _fixed(bands, kind.get_strpad())
+    if bands is None:
+        raise FormatError(f"{source.path}: {dataset.name!r} is text of any length that only libhdf5 can read "
+                          f"({reason}), which is not safe; copy the file first: h5repack -f GZIP=4 -l CHUNK=1024 A B")
+    return _texts(bands, source, dataset.file.userblock_size)
+
+
+def check_count(path: str, dataset: h5py.Dataset) -> None:
+    """Refuse a text dataset that says it has far more values than it holds: all of them are read on opening.
+
+    Raises
+    ------
+    FormatError
+    """
+    if dataset.chunks is not None:
+        said = math.prod(-(-n // c) for n, c in zip(dataset.shape, dataset.chunks))
+        there = dataset.id.get_num_chunks()
+        if said > there + _MOST_MISSING:
+            raise FormatError(f"{path}: {dataset.name!r} says that it has {said:,} chunks of text, and holds "
+                              f"{there:,}; the file is damaged")
+
+
+def _fixed(bands: Iterator[tuple[int, np.ndarray]], padding: int) -> Iterator[tuple[int, np.ndarray]]:
+    """Texts of one length without what fills them up: NULs by numpy itself, or what is behind the first, or blanks."""
+    for lo, band in bands:
+        if padding == h5t.STR_NULLPAD:
+            yield lo, band
+            continue
+        texts = np.empty(band.size, object)
+        for i, text in enumerate(band.reshape(-1).tolist()):
+            texts[i] = text.rstrip(b" ") if padding == h5t.STR_SPACEPAD else text.split(b"\0", 1)[0]
+        yield lo, texts.reshape(band.shape)
+
+
+def _contiguous(dataset: h5py.Dataset, source: FileSource, dtype: np.dtype) -> Iterator[tuple[int, np.ndarray]]:
+    row = dtype.itemsize * (dataset.size // len(dataset))
+    _check_inside(source, dataset.id.get_offset(), row * len(dataset))
+    step = max(1, _PIECE_BYTES // row)
+    for lo in range(0, len(dataset), step):
+        count = min(step, len(dataset) - lo)
+        raw = _read(source, dataset.id.get_offset() + lo * row, count * row)
+        yield lo, raw.view(dtype).reshape(count, *dataset.shape[1:])
+
+
+def _chunked(dataset: h5py.Dataset, source: FileSource, dtype: np.dtype, filters: codecs.Filters
+             ) -> Iterator[tuple[int, np.ndarray]]:
+    label, chunks = f"{source.path}[{dataset.name!r}]", dataset.chunks
+    for lo in range(0, len(dataset), chunks[0]):
+        out = np.zeros((min(chunks[0], len(dataset) - lo), *dataset.shape[1:]), dtype)
+        for inner in itertools.product(*(range(0, n, c) for n, c in zip(dataset.shape[1:], chunks[1:]))):
+            told = f"{label} chunk at {(lo, *inner)} (samples {lo}-{lo + len(out) - 1})"
+            try:
+                info = dataset.id.get_chunk_info_by_coord((lo, *inner))
+            except (OSError, RuntimeError, ValueError) as error:
+                raise CorruptChunkError(f"{told}: HDF5's index of chunks is damaged ({error})") from error
+            if info.byte_offset is None:  # never written: empty texts
+                continue
+            tile = np.empty(chunks, dtype)
+            _decode(told, source, info, filters, tile)
+            place = tuple(slice(at, at + c) for at, c in zip((0, *inner), chunks))
+            out[place] = tile[tuple(slice(0, n) for n in out[place].shape)]
+        yield lo, out
+
+
+def _decode(told: str, source: FileSource, info: object, filters: codecs.Filters, tile: np.ndarray) -> None:
+    size, offset, mask = info.size, info.byte_offset, info.filter_mask  # type: ignore[attr-defined]
+    if size > 2 * tile.nbytes + 65536:
+        raise CorruptChunkError(f"{told}: {size:,} bytes are stored for a chunk of {tile.nbytes:,}; it is damaged")
+    try:
+        codecs.decode(codecs.masked(filters, mask), _read(source, offset, size), tile.reshape(-1).view(np.uint8))
+    except codecs.DecodeError as error:
+        raise CorruptChunkError(f"{told}: {error}; the file is damaged, restore it from a copy") from error
+
+
+def _read(source: FileSource, offset: int, size: int) -> np.ndarray:
+    _check_inside(source, offset, size)
+    out = np.empty(size, np.uint8)
+    with source.lease() as fd:
+        source.read_into(fd, offset, memoryview(out))  # type: ignore[arg-type]
+    return out
+
+
+def _check_inside(source: FileSource, offset: int, size: int) -> None:
+    if offset > source.identity.size or size > source.identity.size - offset:
+        raise CorruptChunkError(f"{source.path}: {size:,} bytes at {offset:,} lie beyond the end of the file; it was "
+                                "cut short or is damaged")
+
+
+def _texts(bands: Iterator[tuple[int, np.ndarray]], source: FileSource, base: int
+           ) -> Iterator[tuple[int, np.ndarray]]:
+    heaps: dict[int, dict[int, bytes]] = {}
+    for lo, band in bands:
+        texts = np.empty(band.size, object)
+        for i, (length, heap, index) in enumerate(band.reshape(-1).tolist()):
+            if not length or not heap:
+                texts[i] = b""
+                continue
+            if heap not in heaps:
+                heaps.clear()  # values lie in the order of their heaps: one in memory is enough
+                heaps[heap] = _heap(source, heap + base)
+            found = heaps[heap].get(index)
+            if found is None or len(found) < length:
+                raise CorruptChunkError(f"{source.path}: text {index} of the heap at byte {heap:,} is missing or "
+                                        "short; the file is damaged, restore it from a copy")
+            texts[i] = found[:length]
+        yield lo, texts.reshape(band.shape)
+
+
+def _heap(source: FileSource, address: int) -> dict[int, bytes]:
+    """Index -> bytes of the objects of a global heap collection."""
+    damaged = f"{source.path}: no heap of texts at byte {address:,}; the file is damaged, restore it from a copy"
+    if address > source.identity.size - 16:
+        raise CorruptChunkError(damaged)
+    mark, version, size = struct.unpack("<4sB3xQ", _read(source, address, 16).tobytes())
+    if mark != b"GCOL" or version != 1 or not 16 <= size <= min(_MOST_HEAP, source.identity.size - address):
+        raise CorruptChunkError(damaged)
+    raw, at, out = _read(source, address, size).tobytes(), 16, {}
+    while at + 16 <= size:
+        index, _, length = struct.unpack_from("<HH4xQ", raw, at)
+        if index == 0 or length > size - at - 16:  # 0: the room that is left
+            break
+        out[index] = raw[at + 16:at + 16 + length]
+        at += 16 + (length + 7) // 8 * 8
+    return out
