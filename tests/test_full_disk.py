@@ -1,4 +1,4 @@
-"""A disk that is really full: a clear error, nothing lost that was committed, nothing left in the way, then on again."""
+"""A disk that is really full: a clear error, nothing lost that was committed, nothing in the way, then on again."""
 
 from __future__ import annotations
 
