@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import xxhash
 
+from h5store.encoded import read_loose
 from h5store.errors import OptionError, SchemaError
 from h5store.position import Position, step_ranges
 from h5store.ragged import Ragged
@@ -146,7 +147,7 @@ class Loader(Position):
 
     def ragged_values(self, ids: np.ndarray) -> dict[str, Ragged]:
         """Of the variable-length fields only."""
-        return {name: self.reader._store.ragged(name, ids) for name in self._ragged}
+        return {name: read_loose(self.reader._store, name, ids) for name in self._ragged}
 
     def ids(self, plan: EpochPlan, epoch: int, step: int) -> np.ndarray:
         """Positions in the file of the samples of one batch, int64."""
@@ -156,6 +157,13 @@ class Loader(Position):
     def read(self, ids: np.ndarray, out: Mapping[str, np.ndarray]) -> None:
         """Read the samples at `ids`, positions in the file, into arrays of `shapes`, by field name."""
         self.reader._store.gather(ids, out).result()
+
+    def blank(self, length: int) -> dict[str, Any]:
+        """Stored values of one sample of zeros; of variable-length fields, of this length."""
+        fields = {f.name: f for f in self.reader.model_fields()}
+        out: dict[str, Any] = {name: np.zeros(shape, dtype) for name, (shape, dtype) in self.shapes(1).items()}
+        return out | {name: Ragged.of(np.zeros((length, *fields[name].shape[1:]), fields[name].dtype), [length])
+                      for name in self._ragged}
 
     def shapes(self, samples: int) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
         """Shape and dtype of each field's array of so many samples."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from h5store.batching import Batching, Form
 from h5store.choosing import Choosing
+from h5store.encoded import read_loose
 from h5store.errors import FieldNotFound, SchemaError, SelectionError, StaleStoreError, nearest
 from h5store.feeding import Feeding
 from h5store.fieldview import FieldView
@@ -124,7 +125,7 @@ class Reader(Batching, Choosing, Feeding, Looking):
         def read(ids: np.ndarray) -> Any:
             return self._given(field, self._read([name], ids if self._ids is None else self._ids[ids])[name])
 
-        return FieldView(field, len(self), f"{self.path}[{name!r}]", read, self)
+        return FieldView(field.seen, len(self), f"{self.path}[{name!r}]", read, self)
 
     def _field(self, name: str) -> Field:
         if name not in self.schema:
@@ -139,7 +140,7 @@ class Reader(Batching, Choosing, Feeding, Looking):
 
     def _read(self, names: Sequence[str], ids: np.ndarray) -> dict[str, np.ndarray]:
         """Stored values of fields (text as codes), for absolute ids of one axis."""
-        out: dict[str, Any] = {name: self._store.ragged(name, ids) for name in names if self.schema[name].ragged}
+        out: dict[str, Any] = {name: read_loose(self._store, name, ids) for name in names if self.schema[name].ragged}
         fixed = [name for name in names if name not in out]
         out |= self._read_fixed(fixed, ids) if fixed else {}
         return out
@@ -191,7 +192,7 @@ class Reader(Batching, Choosing, Feeding, Looking):
     def _given(self, field: Field, values: Any) -> Any:
         """What users see of stored values: text, and a list of samples of different lengths."""
         if field.ragged:
-            return list(values)
+            return list(values) if field.encoded is None else values
         return self._texts(field, values) if field.text else values
 
     def _texts(self, field: Field, codes: np.ndarray) -> np.ndarray:

@@ -6,7 +6,7 @@ import json
 import math
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -36,6 +36,34 @@ class Role(str, Enum):
 
 
 @dataclass(frozen=True)
+class Encoded:
+    """Images that are stored as their files were, and decoded when they are read.
+
+    Attributes
+    ----------
+    shape : (height, width, channels)
+    dtype : str
+        What decoding gives.
+    resize, crop, mode
+        As for `h5store.sources.images`.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    resize: tuple[int, ...] | None = None
+    crop: tuple[int, ...] | None = None
+    mode: str | None = None
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Encoded:
+        shape, resize, crop = (None if data[key] is None else tuple(map(int, data[key]))
+                               for key in ("shape", "resize", "crop"))
+        if shape is None or len(shape) != 3 or min(shape) < 1:
+            raise ValueError(f"encoded images of shape {shape}")
+        return cls(shape, np.dtype(data["dtype"]).str, resize, crop, data["mode"])
+
+
+@dataclass(frozen=True)
 class Field:
     """One array of a store.
 
@@ -51,6 +79,8 @@ class Field:
         length along it.
     classes : tuple of str, optional
         Text only: the sorted distinct values. None until they are known.
+    encoded : Encoded, optional
+        Of uint8 samples (None,) that are image files: what readers make of them.
 
     Raises
     ------
@@ -63,6 +93,7 @@ class Field:
     shape: tuple[Any, ...] = ()
     classes: tuple[str, ...] | None = None
     text: bool = field(default=False)
+    encoded: Encoded | None = None
 
     def __post_init__(self) -> None:
         _check_name(self.name)
@@ -80,6 +111,9 @@ class Field:
         object.__setattr__(self, "shape", _checked_shape(self.name, self.shape))
         if self.classes is not None and not self.text:
             raise SchemaError(f"field {self.name!r}: only text fields have classes, dtype is {self.dtype}")
+        if self.encoded is not None and (self.dtype != np.uint8 or self.shape != (None,)):
+            raise SchemaError(f"field {self.name!r}: encoded images are uint8 of shape (None,), not {self.dtype} "
+                              f"{self.shape}")
         if self.text and self.ragged:
             raise SchemaError(f"field {self.name!r}: text of variable length is not stored; give the number of words a "
                               "fixed length, or give codes")
@@ -88,6 +122,13 @@ class Field:
     def ragged(self) -> bool:
         """Whether samples differ in length: the first axis is None."""
         return bool(self.shape) and self.shape[0] is None
+
+    @property
+    def seen(self) -> Field:
+        """The field as readers see it: encoded images are decoded."""
+        if self.encoded is None:
+            return self
+        return Field(self.name, self.role, np.dtype(self.encoded.dtype), self.encoded.shape)
 
     @property
     def columns(self) -> tuple[Field, ...]:
@@ -104,6 +145,8 @@ class Field:
 
     def describe(self) -> str:
         """Dtype and sample shape in words, e.g. ``float32 (100, 6)``."""
+        if self.encoded is not None:
+            return f"encoded images {self.encoded.dtype.lstrip('|<')} {self.encoded.shape}"
         return f"{'text' if self.text else self.dtype.name} {self.shape}"
 
     def to_json(self) -> dict[str, Any]:
@@ -111,6 +154,8 @@ class Field:
                                "shape": list(self.shape)}
         if self.text:
             out["classes"] = list(self.classes or ())
+        elif self.encoded is not None:
+            out["encoded"] = asdict(self.encoded)
         elif self.dtype.char in "gG":
             out["mantissa"] = int(np.finfo(self.dtype).nmant)
         return out
@@ -124,7 +169,8 @@ class Field:
                               f"machine's {np.finfo(np.longdouble).nmant}; read it where it was written, and pack it "
                               "there as float64")
         return cls(data["name"], data["role"], CODE_DTYPE if text else np.dtype(data["dtype"]),
-                   tuple(data["shape"]), tuple(data["classes"]) if text else None, text)
+                   tuple(data["shape"]), tuple(data["classes"]) if text else None, text,
+                   Encoded.from_json(data["encoded"]) if "encoded" in data else None)
 
 
 @dataclass(frozen=True)

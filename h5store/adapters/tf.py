@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from h5store.errors import SchemaError, require
 from h5store.loader import Loader
+from h5store.ragged import Ragged
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -30,7 +29,13 @@ def tf_batches(loader: Loader, repeat: bool, start: tuple[int, int]) -> tf.data.
         raise SchemaError(f"{loader.reader.path}: no batches to feed: {len(loader.reader)} samples in batches of "
                           f"{loader.batch_size}{' with drop_last=True' if loader.plan.drop_last else ''}")
     passes = _Passes(loader, repeat, *start)
-    dataset = tf.data.Dataset.from_generator(passes, output_signature=signature(loader))
+    wanted = signature(loader)
+    ragged = tf.nest.map_structure(lambda spec: isinstance(spec, tf.RaggedTensorSpec), wanted)
+    # Ragged tensors cross as their two arrays: the generator would check and copy them otherwise.
+    crossing = tf.nest.map_structure(lambda spec: _two(tf, spec), wanted)
+    dataset = tf.data.Dataset.from_generator(passes, output_signature=crossing)
+    if any(tf.nest.flatten(ragged)):
+        dataset = dataset.map(lambda *batch: _joined(tf, ragged, batch))
     # The first pass is shorter if it begins within an epoch.
     if repeat or start[1] == 0:
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(
@@ -48,18 +53,41 @@ def signature(loader: Loader) -> Any:
     plan = loader.plan
     full = plan.drop_last or (plan.n % (plan.batch_size * plan.world_size) == 0)
     samples = plan.batch_size if full else None
-    empty = loader.reader.pack_batch({name: np.empty(shape, dtype)
-                                      for name, (shape, dtype) in loader.shapes(0).items()})
-    return spec_of(empty, lambda leaf: tf.TensorSpec((samples, *leaf.shape[1:]), leaf.dtype))
+    # What differs between a batch of short and one of long samples is not static.
+    short, long = (loader.reader.pack_batch(loader.blank(length)) for length in (1, 2))
+
+    def spec(a: Any, b: Any) -> Any:
+        if isinstance(a, Ragged):
+            return tf.RaggedTensorSpec((samples, None, *a.values.shape[1:]), a.dtype, ragged_rank=1,
+                                       row_splits_dtype=tf.int64)
+        return tf.TensorSpec((samples, *(m if m == n else None for m, n in zip(a.shape[1:], b.shape[1:]))), a.dtype)
+
+    return paired(short, long, spec)
 
 
-def spec_of(batch: Any, change: Any) -> Any:
-    """A batch with `change` of each array in its place."""
-    if isinstance(batch, tuple):
-        return tuple(spec_of(member, change) for member in batch)
-    if isinstance(batch, Mapping):
-        return {name: spec_of(member, change) for name, member in batch.items()}
-    return change(batch)
+def paired(one: Any, other: Any, change: Callable[[Any, Any], Any]) -> Any:
+    """Two batches of one structure as one, with `change` of each pair of arrays in their place."""
+    if isinstance(one, tuple):
+        return tuple(paired(a, b, change) for a, b in zip(one, other))
+    if isinstance(one, Mapping):
+        return {name: paired(member, other[name], change) for name, member in one.items()}
+    return change(one, other)
+
+
+def _two(tf: Any, spec: Any) -> Any:
+    if not isinstance(spec, tf.RaggedTensorSpec):
+        return spec
+    samples, _, *inner = spec.shape
+    return tf.TensorSpec((None, *inner), spec.dtype), tf.TensorSpec((samples and samples + 1,), tf.int64)
+
+
+def _joined(tf: Any, ragged: Any, batch: Any) -> Any:
+    return paired(ragged, batch, lambda is_ragged, leaf: tf.RaggedTensor.from_row_splits(*leaf, validate=False)
+                  if is_ragged else leaf)
+
+
+def _crossing(batch: Any) -> Any:
+    return paired(batch, batch, lambda leaf, _: (leaf.values, leaf.offsets) if isinstance(leaf, Ragged) else leaf)
 
 
 class _Passes:
@@ -87,7 +115,7 @@ class _Passes:
         for batch in self._loader.epoch(epoch, step):
             with self._lock:
                 self._made += 1
-            yield batch
+            yield _crossing(batch)
         with self._lock:
             if not self._repeat and self._at[0] == epoch:
                 self._at, self._made = (epoch + 1, 0), 0

@@ -114,6 +114,8 @@ def samples(out: str, where: str, on_error: str, **options: Any) -> None:
 @click.option("--resize", metavar="HEIGHTxWIDTH", help="Resize; a single number is the length of the shorter side.")
 @click.option("--crop", metavar="HEIGHTxWIDTH", help="Cut out of the middle, after resizing.")
 @click.option("--mode", metavar="MODE", help="L, LA, RGB or RGBA; by default as the images are.")
+@click.option("--store", type=click.Choice(["decoded", "encoded"]), default="decoded", show_default=True,
+              help="Whether pixels are stored, or the files as they are, to be decoded when they are read.")
 @on_error_option
 @pack_options
 def images(out: str, folder: str, on_error: str, **options: Any) -> None:
@@ -126,7 +128,8 @@ def images(out: str, folder: str, on_error: str, **options: Any) -> None:
     columns = {role: options[role] and [c.strip() for c in options[role].split(",")]
                for role in ("aux", "weights", "meta")}
     _pack(out, sources.images(folder, options["labels"], resize=options["resize"], crop=options["crop"],
-                              mode=options["mode"], on_error=on_error, threads=options["threads"], **columns), options)
+                              mode=options["mode"], store=options["store"], on_error=on_error,
+                              threads=options["threads"], **columns), options)
 
 
 @pack.command()

@@ -95,6 +95,10 @@ class FileSource:
         """
         raise NotImplementedError
 
+    def field(self, name: str, role: str, dtype: Any, shape: tuple[int, ...]) -> Field:
+        """The field that what `look` found makes."""
+        return Field(name, Role(role), np.dtype(str) if dtype is None else dtype, shape)
+
     def load(self, path: str) -> Sequence[Any]:
         """Values of each field of a file.
 
@@ -149,8 +153,7 @@ class FileSource:
         self.files = [self.files[i] for i in keep]
         self._columns = {name: (role, values[keep]) for name, (role, values) in self._columns.items()}
         self._schema = Schema((
-            *(Field(name, Role(role), np.dtype(str) if dtype is None else dtype, shape)
-              for (role, name), (dtype, shape) in zip(self._fields, usual)),
+            *(self.field(name, role, dtype, shape) for (role, name), (dtype, shape) in zip(self._fields, usual)),
             *(Field(name, Role(role), np.dtype(str) if values.dtype == object else values.dtype, values.shape[1:])
               for name, (role, values) in self._columns.items())))
 
@@ -235,7 +238,8 @@ class FileSource:
     def _begin(self, ids: np.ndarray) -> _Parts:
         schema = self.schema
         fields = [schema[name] for _, name in self._fields]
-        arrays = [np.empty((len(ids), *f.shape), object if f.text else f.dtype.newbyteorder("=")) for f in fields]
+        arrays = [np.empty(len(ids), object) if f.ragged else
+                  np.empty((len(ids), *f.shape), object if f.text else f.dtype.newbyteorder("=")) for f in fields]
         bad: dict[int, Skipped] = {}
 
         def some(places: range) -> None:
@@ -299,6 +303,8 @@ def _ahead(begin: Iterable[Any], most: int) -> Iterator[Any]:
 
 def _fitting(field: Field, value: Any) -> Any:
     array = np.asarray(value)
+    if field.ragged:
+        return array
     if array.shape != field.shape or (not field.text and array.dtype.newbyteorder("<") != field.dtype):
         # It was looked at before, so somebody is writing it.
         raise Unreadable(f"{field.name!r} is {array.dtype} {array.shape}, expected {field.describe()}; the file "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,15 +10,18 @@ from typing import Any
 import numpy as np
 
 from h5store.errors import OptionError, SourceError
+from h5store.schema import Encoded, Field, Role
+from h5store.sources.base import BLOCK_BYTES
 from h5store.sources.files import FileSource, Signature, Skipped, checked_on_error, told
 from h5store.sources.labels import columns_of, read_labels
 from h5store.sources.listing import existing, find
+from h5store.sources.npy import Unreadable
 from h5store.sources.pictures import ENDINGS, Picture, pillow
 
 
 def images(folder: Any, labels: Any = None, *, aux: Any = None, weights: Any = None, meta: Any = None,
-           resize: Any = None, crop: Any = None, mode: str | None = None, on_error: str = "stop",
-           threads: int | None = None) -> Images:
+           resize: Any = None, crop: Any = None, mode: str | None = None, store: str = "decoded",
+           on_error: str = "stop", threads: int | None = None) -> Images:
     """A folder of JPEG, PNG, BMP, TIFF or WebP images, as field ``image`` (height, width, channels).
 
     Parameters
@@ -37,6 +41,9 @@ def images(folder: Any, labels: Any = None, *, aux: Any = None, weights: Any = N
         Cut out of the middle, after resizing.
     mode : {"L", "LA", "RGB", "RGBA"}, optional
         None keeps grey, colour, alpha and 16 bit as they are; palettes and CMYK become RGB.
+    store : {"decoded", "encoded"}
+        "encoded" keeps the bytes of the files, and decodes them whenever they are read: a much smaller store of
+        photographs, and much slower batches. Reading it needs Pillow.
     on_error : {"stop", "skip"}
         What happens to broken images, images of other sizes or modes, and names that the labels file lacks, repeats,
         contradicts or invents: nothing is packed and all of them are named, or they are left out and listed.
@@ -54,6 +61,10 @@ def images(folder: Any, labels: Any = None, *, aux: Any = None, weights: Any = N
     """
     pillow()
     picture = Picture(resize, crop, mode)
+    kinds = {"decoded": Images, "encoded": EncodedImages}
+    if store not in kinds:
+        raise OptionError(f"store: expected 'decoded' or 'encoded', got {store!r}")
+    kind = kinds[store]
     where = existing(folder, "folder")
     if not os.path.isdir(where):
         raise SourceError(f"{where}: is a file, expected a folder of images")
@@ -62,7 +73,7 @@ def images(folder: Any, labels: Any = None, *, aux: Any = None, weights: Any = N
         given = next((r for r, v in (("aux", aux), ("weights", weights), ("meta", meta)) if v is not None), None)
         if given:
             raise OptionError(f"{given}: names columns of a labels file, and none is given; add labels=")
-        return Images(where, files, picture, _by_folder(where, files), on_error, threads)
+        return kind(where, files, picture, _by_folder(where, files), on_error, threads)
     path, wanted = _split(os.fspath(labels))
     matched = read_labels(existing(path), where, files, None)
     roles = {"labels": wanted, "aux": aux, "weights": weights, "meta": meta}
@@ -70,7 +81,7 @@ def images(folder: Any, labels: Any = None, *, aux: Any = None, weights: Any = N
         raise SourceError(told(f"{path} and {where}", matched.problems, "names and files differ"))
     if not matched.files:
         raise SourceError(told(f"{path} and {where}", matched.problems, "no samples: no name has a file and a label"))
-    source = Images(where, matched.files, picture, columns_of(matched, roles, path), on_error, threads)
+    source = kind(where, matched.files, picture, columns_of(matched, roles, path), on_error, threads)
     source.left_out = matched.problems
     return source
 
@@ -89,6 +100,31 @@ class Images(FileSource):
 
     def load(self, path: str) -> list[np.ndarray]:
         return [self._picture.decode(path)]
+
+
+class EncodedImages(Images):
+    """Image files, as they are."""
+
+    def field(self, name: str, role: str, dtype: Any, shape: tuple[int, ...]) -> Field:
+        how = Encoded(shape, np.dtype(dtype).str, self._picture.resize, self._picture.crop, self._picture.mode)
+        return Field(name, Role(role), np.dtype(np.uint8), (None,), encoded=how)
+
+    def load(self, path: str) -> list[np.ndarray]:
+        with open(path, "rb") as file:
+            data = file.read()
+        # What cannot be decoded is better found now than in the middle of a training.
+        found = self._picture.decode(io.BytesIO(data))
+        how = self.schema["image"].encoded
+        assert how is not None
+        if found.shape != how.shape or found.dtype != np.dtype(how.dtype):
+            raise Unreadable(f"'image' is {found.dtype} {found.shape}; the file changed while it was packed")
+        return [np.frombuffer(data, np.uint8)]
+
+    @property
+    def step(self) -> int:
+        """Samples of a block, by the size of the first files."""
+        some = self.files[:100]
+        return max(1, min(256, BLOCK_BYTES * len(some) // max(1, sum(map(os.path.getsize, some)))))
 
 
 def _split(labels: str) -> tuple[str, list[str] | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,8 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from h5store.errors import OptionError, SourceError, require
+from h5store.errors import CorruptChunkError, OptionError, SourceError, require
+from h5store.ragged import Ragged
+from h5store.schema import Field
 from h5store.sources.npy import Unreadable
+from h5store.storage import pool
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".gif")
 MODES = ("L", "LA", "RGB", "RGBA")
@@ -172,6 +176,35 @@ class Picture:
             return pixels
         top, left = ((have - want) // 2 for have, want in zip(pixels.shape, self.crop))
         return pixels[top:top + self.crop[0], left:left + self.crop[1]]
+
+
+def decoded(field: Field, stored: Ragged) -> np.ndarray:
+    """The images (n, height, width, channels) of a field that stores image files, decoded in threads.
+
+    Raises
+    ------
+    CorruptChunkError
+        One of them gives no such image; packing tried each, so the store was made by something else.
+    """
+    assert field.encoded is not None
+    how = field.encoded
+    picture = Picture(how.resize, how.crop, how.mode)
+    out = np.empty((len(stored), *how.shape), np.dtype(how.dtype).newbyteorder("="))
+
+    def some(start: int, step: int) -> None:
+        for i in range(start, len(stored), step):
+            try:
+                pixels = picture.decode(io.BytesIO(stored[i].tobytes()))
+            except Unreadable as error:
+                raise CorruptChunkError(f"field {field.name!r}: an image {error}") from error
+            if pixels.shape != how.shape or pixels.dtype != out.dtype:
+                raise CorruptChunkError(f"field {field.name!r}: an image is {pixels.dtype} {pixels.shape}, expected "
+                                        f"{how.dtype} {how.shape}")
+            out[i] = pixels
+
+    threads = min(pool.thread_count(None), len(stored))
+    pool.wait([pool.submit(some, start, threads) for start in range(threads)])
+    return out
 
 
 def _size(what: str, value: Any, one: bool) -> tuple[int, ...] | None:

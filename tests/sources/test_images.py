@@ -235,3 +235,66 @@ def test_mistakes_are_told(arguments: dict[str, object], kind: type[Exception], 
     Path("labels.csv").write_text("file,label\na.png,1\n")
     with pytest.raises(kind, match=told):
         sources.images(**{"folder": "img", **arguments})
+
+
+# ---- images that are stored as their files are
+
+
+def test_encoded_images_keep_their_bytes_and_are_decoded_when_read() -> None:
+    y, x = np.mgrid[:64, :48]
+    for i in range(9):
+        save(f"img/{i}.jpg", np.dstack([x * 3 + i, y * 3, (x + y)]).astype("u1"), quality=90)
+    h5store.pack("plain.h5", sources.images("img"), progress=False)
+    h5store.pack("out.h5", sources.images("img", store="encoded"), progress=False, chunk=2)
+    assert Path("out.h5").stat().st_size < Path("plain.h5").stat().st_size / 2
+    with h5store.Reader("out.h5") as reader, h5store.Reader("plain.h5") as plain:
+        expected = plain["image"][:]
+        stored = reader._store.ragged("image", np.arange(9))
+        assert [one.tobytes() for one in stored] == [Path(f"img/{i}.jpg").read_bytes() for i in range(9)]
+        view = reader["image"]
+        assert (view.shape, view.dtype) == ((9, 64, 48, 3), np.dtype("u1"))
+        np.testing.assert_array_equal(view[:], expected)
+        np.testing.assert_array_equal(view[[5, 1, 5]], expected[[5, 1, 5]])
+        np.testing.assert_array_equal(view[3, 4:9, 0], expected[3, 4:9, 0])
+        np.testing.assert_array_equal(reader.take([8, 0])["image"], expected[[8, 0]])
+        np.testing.assert_array_equal(reader.batch([2, 3])[0], expected[[2, 3]])
+        assert view[[]].shape == (0, 64, 48, 3)
+        ours = reader.loader(batch_size=4, shuffle=False)
+        np.testing.assert_array_equal(np.concatenate([images for images, in ours.epoch(0)]), expected)
+        assert len(reader.select([1, 2])["image"][:]) == 2
+        assert "encoded images u1 (64, 48, 3)" in repr(reader.schema)
+    assert h5store.verify("out.h5").ok
+
+
+def test_encoded_images_are_resized_when_read_and_train() -> None:
+    for i in range(8):
+        save(f"img/{'ab'[i % 2]}/{i}.png", np.full((20 + i, 30, 3), i, "u1"))
+    h5store.pack("out.h5", sources.images("img", store="encoded", resize=(8, 12), mode="L"), progress=False)
+    with h5store.Reader("out.h5") as reader:
+        assert reader["image"][:, 0, 0, 0].tolist() == [0, 2, 4, 6, 1, 3, 5, 7]
+        seen = [int(i) for images, _ in reader.loader(batch_size=3, seed=0).epoch(0) for i in images[:, 7, 11, 0]]
+        assert sorted(seen) == list(range(8))
+        keras = pytest.importorskip("keras")
+        net = keras.Sequential([keras.Input((8, 12, 1)), keras.layers.Flatten(), keras.layers.Dense(1)])
+        net.compile(loss="mse")
+        assert np.isfinite(net.fit(reader.to_keras(batch_size=4, seed=0), verbose=0).history["loss"][0])
+        pytest.importorskip("tensorflow")
+        dataset = reader.to_tf(batch_size=4, seed=0)
+        assert dataset.element_spec[0].shape[1:] == (8, 12, 1)
+        assert sorted(int(i) for images, _ in dataset for i in images[:, 0, 0, 0]) == list(range(8))
+
+
+def test_encoded_images_that_are_broken_are_refused_when_packed() -> None:
+    broken("img/a")
+    with pytest.raises(SourceError, match="4 of 6 files"):
+        packed(sources.images("img", store="encoded"))
+    found = packed(sources.images("img", store="encoded", on_error="skip"))
+    assert found["image"].shape == (2, 64, 64, 3)
+    with pytest.raises(OptionError, match="store: expected 'decoded' or 'encoded'"):
+        sources.images("img", store="jpeg")
+
+
+def test_an_interrupted_pack_of_encoded_images_resumes_to_the_same_file(resumes: object) -> None:
+    for i in range(11):
+        save(f"img/{'ab'[i % 2]}/{i}.png", np.full((6, 5, 3), i, "u1"))
+    resumes(lambda: sources.images("img", store="encoded"))
