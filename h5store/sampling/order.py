@@ -239,7 +239,7 @@ class WindowedOrder(Order):
 
     def __init__(self, grid: Grid, window: int, seed: int, epoch: int) -> None:
         self._grid, self._seed, self._epoch = grid, seed, epoch
-        self._count = -(-grid.count // window)
+        self._lead, self._count = window_counts(grid.count, window)
         kind = ExactPermutation if grid.count <= EXACT_BLOCKS else KeyedPermutation
         self._block_at = kind(grid.count, seed, epoch, BLOCKS)
         if grid.edges is None:
@@ -256,7 +256,10 @@ class WindowedOrder(Order):
             return int(np.searchsorted(self._starts, position, side="right")) - 1
         if position >= self._short * grid.block:
             position += self._missing
-        return ((position // grid.block + 1) * self._count - 1) // grid.count
+        block = position // grid.block
+        if block < self._lead:
+            return 0
+        return 1 + ((block - self._lead + 1) * (self._count - 1) - 1) // (grid.count - self._lead)
 
     def start(self, w: int) -> int:
         if self._grid.edges is not None:
@@ -286,8 +289,10 @@ class WindowedOrder(Order):
         return Window(start, len(order), ranges, order)
 
     def _first(self, w: int) -> int:
-        # Windows differ by one block at most: a small last window would mix badly.
-        return w * self._grid.count // self._count
+        # All but the first differ by one block at most: a small last window would mix badly.
+        if w == 0:
+            return 0
+        return self._lead + (w - 1) * (self._grid.count - self._lead) // max(1, self._count - 1)
 
     def _pool(self, w: int) -> tuple[Ids, Ids]:
         # Read in the order of the file; the random order is that of the rows.
@@ -296,6 +301,17 @@ class WindowedOrder(Order):
 
     def _rows(self, w: int) -> Ids:
         return window_permutation(self.start(w + 1) - self.start(w), self._seed, self._epoch, w)
+
+
+def window_counts(blocks: int, window: int) -> tuple[int, int]:
+    """(blocks in the first window, number of windows) of a windowed shuffle.
+
+    The first is half a window, so that an epoch's first batch is there in half the time. What fits one window is one.
+    """
+    if blocks <= window:
+        return blocks, min(1, blocks)
+    lead = max(1, window // 2)
+    return lead, 1 - (lead - blocks) // window
 
 
 def _needed(lo: Ids, hi: Ids, order: Ids) -> tuple[Ids, Ids, Ids]:

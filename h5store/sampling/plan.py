@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from h5store.errors import OptionError, SelectionError
-from h5store.sampling.order import Grid, Ids, Order, Span, Window, epoch_order
+from h5store.sampling.order import Grid, Ids, Order, Span, Window, epoch_order, window_counts
 
 __all__ = ["EpochPlan", "Window"]
 
@@ -35,7 +35,8 @@ class EpochPlan:
     block : int
         Samples that are cheap to read together; the last block may be shorter.
     window : int
-        Blocks whose samples are mixed. Windows of an epoch differ by one block at most.
+        Blocks whose samples are mixed. Windows of an epoch differ by one block at most, but for the first, which is
+        half as large: an epoch begins the sooner.
     starts : array_like of int, optional
         First sample of each block, where blocks differ in size. Replaces `block`.
     drop_last : bool
@@ -180,10 +181,11 @@ class EpochPlan:
         if self.n == 0:
             return "windowed shuffle: no samples"
         blocks = self._grid.count
-        windows = -(-blocks // self.window)
+        lead, windows = window_counts(blocks, self.window)
+        most = lead if windows == 1 else -(-(blocks - lead) // (windows - 1))
         size = f"{self.block}" if self.starts is None else f"about {round(self.n / blocks)}"
-        return (f"windowed shuffle: {windows} window{'s' * (windows > 1)} of {-(-blocks // windows)} "
-                f"block{'s' * (blocks > windows)} x {size} samples")
+        return (f"windowed shuffle: {windows} window{'s' * (windows > 1)} of {most} block{'s' * (most > 1)} x {size} "
+                "samples")
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
