@@ -163,6 +163,7 @@ class Loader(Position):
         fields = {f.name: f for f in self.reader.model_fields()}
         out: dict[str, Any] = {name: np.zeros(shape, dtype) for name, (shape, dtype) in self.shapes(1).items()}
         return out | {name: Ragged.of(np.zeros((length, *fields[name].shape[1:]), fields[name].dtype), [length])
+                      if fields[name].encoded is None else np.zeros((1, *fields[name].seen.shape), fields[name].seen.dtype)
                       for name in self._ragged}
 
     def shapes(self, samples: int) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
