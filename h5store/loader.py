@@ -161,10 +161,11 @@ class Loader(Position):
     def blank(self, length: int) -> dict[str, Any]:
         """Stored values of one sample of zeros; of variable-length fields, of this length."""
         fields = {f.name: f for f in self.reader.model_fields()}
+        seen = {f.name: f.seen for f in fields.values() if f.encoded is not None}
         out: dict[str, Any] = {name: np.zeros(shape, dtype) for name, (shape, dtype) in self.shapes(1).items()}
+        out |= {name: np.zeros((1, *f.shape), f.dtype) for name, f in seen.items()}
         return out | {name: Ragged.of(np.zeros((length, *fields[name].shape[1:]), fields[name].dtype), [length])
-                      if fields[name].encoded is None else np.zeros((1, *fields[name].seen.shape), fields[name].seen.dtype)
-                      for name in self._ragged}
+                      for name in self._ragged if name not in seen}
 
     def shapes(self, samples: int) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
         """Shape and dtype of each field's array of so many samples."""

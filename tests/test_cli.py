@@ -195,6 +195,27 @@ def test_export_gives_the_samples_back(to: str, run: Callable[..., tuple[int, st
     assert json.loads(run(f"export train.h5 --to {to} --split val --fields class --json")[1])["samples"] == 10
 
 
+@pytest.mark.parametrize("to", ["npz", "hdf5"])
+def test_samples_of_different_lengths_come_out_as_values_and_offsets(
+    to: str, run: Callable[..., tuple[int, str, str]]
+) -> None:
+    samples = [np.arange(n, dtype="f4") for n in (3, 0, 2)]
+    h5store.pack("t.h5", features={"x": samples}, progress=False)
+    found = json.loads(run("info t.h5 --json")[1])
+    assert (found["samples"], found["raw_bytes"]) == (3, 5 * 4 + 3 * 8)
+    assert "float32 (None,)" in run("info t.h5")[1]
+    assert json.loads(run("show t.h5 2 --json")[1]) == [{"id": 2, "x": [0.0, 1.0]}]
+    where = json.loads(run(f"export t.h5 --to {to} --json")[1])["path"]
+    if to == "npz":
+        arrays = dict(np.load(where))
+    else:
+        import h5py
+
+        with h5py.File(where) as file:
+            arrays = {name: file[name][...] for name in file}
+    assert arrays["x"].tolist() == [0, 1, 2, 0, 1] and arrays["x_offsets"].tolist() == [0, 3, 3, 5]
+
+
 def test_text_comes_out_as_text(run: Callable[..., tuple[int, str, str]]) -> None:
     h5store.pack("t.h5", features=X[:3], labels=["cat", "猫", ""], progress=False)
     run("export t.h5 --to npz")

@@ -36,13 +36,14 @@ def info(file: str, as_json: bool) -> None:
     store.close()
     layout = store.layout
     assert layout is not None
-    size, raw = store.source.identity.size, sum(f.nbytes for f in store.schema) * store.length
     fields = []
     with Reader(file, cache=0) as reader:
         for f in store.schema:
-            stored = int(store.table(f.name).sizes.sum())
-            fields.append({**f.to_json(), "chunk": layout.chunks[f.name], "stored_bytes": stored,
-                           "raw_bytes": f.nbytes * store.length, "counts": _counts(reader, f)})
+            fields.append({**f.to_json(), "chunk": layout.chunks[f.name],
+                           "stored_bytes": sum(int(store.table(c.name).sizes.sum()) for c in f.columns),
+                           "raw_bytes": sum(c.nbytes * layout.rows(c) for c in f.columns),
+                           "counts": _counts(reader, f)})
+    size, raw = store.source.identity.size, sum(d["raw_bytes"] for d in fields)
     data = {"path": store.path, "samples": store.length, "bytes": size, "raw_bytes": raw,
             "ratio": round(size / raw, 4) if raw else None, "codec": str(layout.codec), "block": layout.block,
             "fields": fields}

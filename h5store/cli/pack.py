@@ -41,7 +41,8 @@ def _pack(out: str, source: Any, options: dict[str, Any]) -> None:
                  **{name: options[name] for name in ("resume", "overwrite", "append", "threads", "shuffle", "limit")})
     skipped = len(getattr(source, "skipped", ()))
     with Reader(out, cache=0) as reader:
-        size, raw = os.path.getsize(out), sum(f.nbytes for f in reader.schema) * len(reader)
+        size = os.path.getsize(out)
+        raw = sum(reader._store.mean_bytes(f.name) for f in reader.schema) * len(reader)
         text = f"{out}: {len(reader):,} samples, {human(size)} ({human(raw)} raw)\n{reader.schema!r}"
         if skipped:
             text += f"\n{skipped:,} files were left out, listed in {out}.skipped.csv"
