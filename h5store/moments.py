@@ -93,7 +93,10 @@ class Moments:
 
     @property
     def std(self) -> np.ndarray:
-        """Standard deviation as ``numpy.std`` gives it (of the population), float64 (channels,)."""
+        """Standard deviation as ``numpy.std`` gives it (of the population), float64 (channels,).
+
+        Infinite or NaN where squares of the values are beyond float64, from about 1e154 on.
+        """
         return np.sqrt(self.squares / np.where(self.count, self.count, np.nan))
 
     @property
@@ -108,6 +111,7 @@ class Moments:
         return cls(zero, zero, zero, zero, nan, np.zeros(channels), nan, nan)
 
     @classmethod
+    @np.errstate(invalid="ignore", over="ignore")
     def merged(cls, parts: Sequence[Moments]) -> Moments:
         """Of the values of all parts together, at least one.
 
@@ -184,10 +188,10 @@ def moments_of(values: np.ndarray) -> Moments:
     return Moments.merged(found[1:] or found)
 
 
+@np.errstate(invalid="ignore", over="ignore")
 def _of_rows(rows: np.ndarray, channels: int) -> Moments:
     """Of rows in which the channels repeat, so that numpy works along long rows."""
-    with np.errstate(invalid="ignore"):
-        lows, highs = rows.min(axis=0), rows.max(axis=0)
+    lows, highs = rows.min(axis=0), rows.max(axis=0)
     if rows.dtype.kind == "f" and not (np.isfinite(lows).all() and np.isfinite(highs).all()):
         return _of_holed(rows.reshape(-1, channels))
     low, high = (lows.reshape(-1, channels).min(axis=0).astype(np.float64),
@@ -199,7 +203,7 @@ def _of_rows(rows: np.ndarray, channels: int) -> Moments:
     # A mean that rounding moved off the one value there is would give a constant a spread.
     mean = np.where(low == high, low, total / count)
     about_mean = squares - total * mean
-    if (squares > _CONDITION * about_mean).any():
+    if (~(squares <= _CONDITION * about_mean) & (low != high)).any():
         about_mean = _sums(rows, channels, mean)[1]
     return Moments(np.full(channels, count), none, none, zeros, mean, np.where(low == high, 0.0, about_mean), low, high)
 
@@ -221,6 +225,7 @@ def _sums(rows: np.ndarray, channels: int, centre: np.ndarray | None) -> tuple[n
     return _fold(total, channels), _fold(squares, channels)
 
 
+@np.errstate(invalid="ignore", over="ignore")
 def _of_holed(values: np.ndarray) -> Moments:
     """Of values of which some are NaN or infinite."""
     finite = np.isfinite(values)

@@ -152,6 +152,8 @@ def stats_card(stats: Stats) -> str:
         for c, row in enumerate(f.rows()):
             if f.moments is not None and len(rows) < _ROWS:
                 name = f"<b>{escape(f.name)}</b>" + (f"[{c}]" if len(f.mean) > 1 else "")
+                if len(f.name) < 20:
+                    name = f'<span style="white-space:nowrap">{name}</span>'
                 rows.append([name] + [f"{row[k]:.4g}" for k in columns[1:-2]]
                             + [f"{row[k]:.1%}" if row[k] else "0" for k in columns[-2:]])
     parts.append(part("", table(columns, rows, columns[1:])))

@@ -84,7 +84,8 @@ def quantiles(rows: np.ndarray) -> np.ndarray:
             place = np.array(QUANTILES) * (len(values) - 1)
             below = place.astype(np.int64)
             low, high = (values[np.minimum(i, len(values) - 1)].astype(np.float64) for i in (below, below + 1))
-            out[:, channel] = low + (high - low) * (place - below)
+            with np.errstate(over="ignore", invalid="ignore"):
+                out[:, channel] = low + (high - low) * (place - below)
     return out
 
 
