@@ -100,9 +100,9 @@ def _versions() -> Finding:
 
 
 def _filters() -> Finding:
-    import hdf5plugin  # noqa: F401  registers them
-
     with plugins_off():
+        import hdf5plugin  # noqa: F401  registers them
+
         missing = [NAMES[n] for n in (1, 2, 32001, 32015) if not h5py.h5z.filter_avail(n)]
     if missing:
         return Finding("filters", f"HDF5 here lacks {', '.join(missing)}",

@@ -55,7 +55,8 @@ def open_foreign(path: str | os.PathLike[str], roles: Mapping[str, Any], *, cach
     FileNotFoundError, FormatError, FieldNotFound, SchemaError
     """
     budget, count = parse_bytes(cache or 0, "cache"), pool.thread_count(threads)
-    import hdf5plugin  # noqa: F401  its filters are the ones that are known; before the folders are shut
+    with plugins_off():  # it asks for its filters, and libhdf5 would look for them in the folders first
+        import hdf5plugin  # noqa: F401  its filters are the ones that are known
 
     file, source = open_hdf5(os.path.abspath(os.fsdecode(path)))
     try:

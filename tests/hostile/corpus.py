@@ -94,7 +94,7 @@ def deflate_bomb(folder: Path, path: Path) -> None:
 
     with h5py.File(path, "w") as file:
         made = file.create_dataset("X", (64, 1024), "u1", chunks=(64, 1024), compression="gzip")
-        made.id.write_direct_chunk((0, 0), zlib.compress(bytes(300 << 20), 9))
+        made.id.write_direct_chunk((0, 0), zlib.compress(bytes(100 << 20), 1))
 
 
 def deflate_bomb_in_tiles(folder: Path, path: Path) -> None:
@@ -103,7 +103,7 @@ def deflate_bomb_in_tiles(folder: Path, path: Path) -> None:
     with h5py.File(path, "w") as file:
         made = file.create_dataset("X", (64, 1024), "u1", chunks=(64, 512), compression="gzip")
         for column in (0, 512):
-            made.id.write_direct_chunk((0, column), zlib.compress(bytes(300 << 20), 9))
+            made.id.write_direct_chunk((0, column), zlib.compress(bytes(100 << 20), 1))
 
 
 def short_stream(folder: Path, path: Path) -> None:
@@ -156,8 +156,8 @@ def sequences_of_any_length(folder: Path, path: Path) -> None:
 def giant_attribute(folder: Path, path: Path) -> None:
     with h5py.File(path, "w", libver="latest") as file:
         file["X"] = np.arange(10.0)
-        file.attrs["big"] = np.zeros(200 << 20, "u1")
-        file["X"].attrs["big"] = np.zeros(200 << 20, "u1")
+        file.attrs["big"] = np.zeros(100 << 20, "u1")
+        file["X"].attrs["big"] = np.zeros(100 << 20, "u1")
 
 
 # ---- stores that were tampered with
