@@ -118,7 +118,12 @@ def _distribution(ax: Axes, f: Field, parts: Mapping[str, np.ndarray]) -> None:
     if not len(every):
         ax.text(0.5, 0.5, "no finite value", ha="center", va="center", transform=ax.transAxes)
         return
-    edges = np.histogram_bin_edges(every, bins=40).tolist()
+    low, high = float(every.min()), float(every.max())
+    if not 1e-12 * max(abs(low), abs(high)) < high / 2 - low / 2 < 1e300:
+        ax.text(0.5, 0.5, f"all values are {low:g}" if low == high else f"from {low:g} to {high:g}", ha="center",
+                va="center", transform=ax.transAxes)
+        return
+    edges = np.linspace(low, high, 41).tolist()
     for i, (part, values) in enumerate(finite.items()):
         ax.hist(values, edges, histtype="stepfilled" if len(finite) == 1 else "step", density=len(finite) > 1,
                 label=label(part), color=f"C{i}")

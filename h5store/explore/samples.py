@@ -111,7 +111,8 @@ def plot_batch(reader: Reader, batches: Any, *, step: int, n: int) -> Any:
     values = np.asarray(next(iter(inputs.values())))
     shown = values[:n]
     titles = [f"{i}" for i in range(len(shown))] if labels is None else labels
-    finite = values[np.isfinite(values)] if values.dtype.kind in "fc" else values
+    real = np.abs(values) if values.dtype.kind == "c" else values
+    finite = real[np.isfinite(real)]
     low, high = (f"{float(np.min(finite)):.4g}", f"{float(np.max(finite)):.4g}") if finite.size else ("-", "-")
     field = Field(first, Role.FEATURES, values.dtype, values.shape[1:])
     title = (f"batch of {len(values):,}: “{label(first)}”, {values.dtype.name} {shape_text(values.shape[1:])}, "
