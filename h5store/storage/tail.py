@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
 from h5store.schema import CODE_DTYPE, Field
 from h5store.storage import codecs, pool
 from h5store.storage.journal import Entry
+from h5store.storage.tasks import Pending, Tasks
 
 #: Chunks that one task encodes: enough that handing it over costs nothing beside the encoding.
-_BATCH_BYTES = 1 << 20
+_BATCH_BYTES = 1 << 19
 
 
 class Tail:
@@ -63,21 +65,17 @@ class Tail:
         """Encode whole chunks in the pool, in order, and wait: the caller may change its array afterwards."""
         # One axis a sample: with all of its own, and one for the chunks, numpy before 2.0 has too few.
         chunks = samples.reshape(len(samples) // len(self._rows), len(self._rows), -1)
-        step = max(1, min(_BATCH_BYTES // max(1, self._rows.nbytes), -(-len(chunks) // self._threads)))
+        step = max(1, _BATCH_BYTES // max(1, self._rows.nbytes))
 
-        def work(part: np.ndarray) -> list[bytes]:
-            return [codecs.encode(self.filters, chunk) for chunk in part]
+        parts = [chunks[i:i + step] for i in range(0, len(chunks), step)]
+        encoded: list[list[bytes]] = [[] for _ in parts]
 
-        window = [chunks[i:i + step] for i in range(0, len(chunks), step)]
-        for i in range(0, len(window), self._threads):
-            parts = [pool.submit(work, part) for part in window[i:i + self._threads]]
-            for encoded in pool.wait(parts):
-                self._ready += encoded
+        def work(i: int) -> None:
+            encoded[i] = [codecs.encode(self.filters, chunk) for chunk in parts[i]]
 
-    @property
-    def filled(self) -> int:
-        """Samples beyond the last whole chunk."""
-        return self._filled
+        Pending([Tasks([partial(work, i) for i in range(len(parts))])], self._threads, ahead=True).result()
+        for part in encoded:
+            self._ready += part
 
     @property
     def pending_bytes(self) -> int:
