@@ -140,8 +140,10 @@ def _repaired(path: str | os.PathLike[str], to: str | os.PathLike[str], threads:
 def _report(store: Store) -> Report:
     problems, damaged, nonfinite = list(_structure_problems(store)), list[Damage](), dict[str, NonFinite]()
     try:
-        pieces = stream(_All(store), store.schema.names, _Check(store).piece)
+        fixed = [f.name for f in store.schema if not f.ragged]
+        pieces = stream(_All(store), fixed, _Check(store).piece) if fixed else ()
         findings = [found for piece in pieces for found in piece]
+        findings += [found for f in store.schema if f.ragged for found in _ragged(store, f)]
     except CorruptChunkError:
         # Read again, chunk by chunk, to tell which are damaged. A whole store is read once, at full speed.
         findings = list(_chunkwise(store, problems, damaged))
