@@ -99,7 +99,7 @@ class Images(FileSource):
         return (self._picture.look(path),)
 
     def load(self, path: str) -> list[np.ndarray]:
-        return [self._picture.decode(path)]
+        return [self._picture.decode(io.BytesIO(_bytes(path)))]
 
 
 class EncodedImages(Images):
@@ -110,8 +110,7 @@ class EncodedImages(Images):
         return Field(name, Role(role), np.dtype(np.uint8), (None,), encoded=how)
 
     def load(self, path: str) -> list[np.ndarray]:
-        with open(path, "rb") as file:
-            data = file.read()
+        data = _bytes(path)
         # What cannot be decoded is better found now than in the middle of a training.
         found = self._picture.decode(io.BytesIO(data))
         how = self.schema["image"].encoded
@@ -125,6 +124,12 @@ class EncodedImages(Images):
         """Samples of a block, by the size of the first files."""
         some = self.files[:100]
         return max(1, min(256, BLOCK_BYTES * len(some) // max(1, sum(map(os.path.getsize, some)))))
+
+
+def _bytes(path: str) -> bytes:
+    # At once: Pillow reads a file in dozens of small pieces, and at each of them threads wait for each other.
+    with open(path, "rb", buffering=0) as file:
+        return file.read()
 
 
 def _split(labels: str) -> tuple[str, list[str] | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import os
 from collections.abc import Iterator
@@ -42,6 +43,11 @@ def pillow() -> ModuleType:
     if files.LOAD_TRUNCATED_IMAGES:
         raise SourceError("PIL.ImageFile.LOAD_TRUNCATED_IMAGES is True, so cut images would be packed half grey; set "
                           "it to False, and leave broken images out with on_error='skip'")
+    return _image_module()
+
+
+@functools.lru_cache(maxsize=None)
+def _image_module() -> ModuleType:
     return require("PIL.Image", "images", "reading images")
 
 
@@ -82,9 +88,9 @@ class Picture:
             if end not in image.fp.read():
                 image.fp.seek(0)
                 with _opened(data) as whole:
-                    _loaded(whole)
+                    whole.load()
             mode = self._mode(image)
-            height, width = self._shape(_upright(image))
+            height, width = self._shape(image.size[::-1] if _orientation(image) > 4 else image.size)
             return _DTYPES.get(mode, np.dtype("u1")), (height, width, _CHANNELS[mode])
 
     def decode(self, data: Any) -> np.ndarray:
@@ -98,17 +104,14 @@ class Picture:
         ------
         Unreadable
         """
-        from PIL import ImageOps
-
         with _opened(data) as image:
             mode = self._mode(image)
             if self.resize is not None and image.format == "JPEG":
                 # JPEG decodes to a half, a quarter, an eighth at less cost; three times the size asked for is enough
                 # for the filter not to show it.
                 image.draft(None, tuple(3 * s for s in self._scaled(image.size)))
-            _loaded(image)
-            upright = ImageOps.exif_transpose(image) if _turned(image) else image
-            return self._cropped(self._resized(upright, mode))
+            image.load()
+            return self._cropped(self._resized(_upright(image), mode))
 
     def _mode(self, image: Any) -> str:
         """The mode of the array: as asked, or the image's own in a form that people train on."""
@@ -154,12 +157,12 @@ class Picture:
             if mode not in _DTYPES:
                 # Pillow's own conversion clips everything above 255 to white.
                 pixels = ((pixels.astype(np.uint32) * 255 + 32767) // 65535).astype(np.uint8)
-                image = pillow().fromarray(pixels)
+                image = _image_module().fromarray(pixels)
             elif size == image.size:
                 return pixels.astype(_DTYPES[mode])[..., None]
             else:
                 # Resized as floats: Pillow has no filters for 16 bits.
-                smooth = np.asarray(pillow().fromarray(pixels.astype(np.float32)).resize(size))
+                smooth = np.asarray(_image_module().fromarray(pixels.astype(np.float32)).resize(size))
                 if mode != "F":
                     info = np.iinfo(str(_DTYPES[mode]))
                     smooth = np.clip(np.rint(smooth.astype(np.float64)), info.min, info.max)
@@ -226,18 +229,17 @@ def _size(what: str, value: Any, one: bool) -> tuple[int, ...] | None:
 @contextlib.contextmanager
 def _opened(data: Any) -> Iterator[Any]:
     """An image file, its pixels not read yet; everything that Pillow complains of is `Unreadable`."""
-    import PIL
-
+    pil = _image_module()
     try:
-        with pillow().open(data) as image:
+        with pil.open(data) as image:
             if getattr(image, "is_animated", False):
                 raise Unreadable(f"has {image.n_frames} frames, a sample is one image; write them to files of their "
                                  "own")
             yield image
-    except PIL.UnidentifiedImageError:
+    except pil.UnidentifiedImageError:
         size = os.path.getsize(data) if isinstance(data, (str, os.PathLike)) else len(data.getbuffer())
         raise Unreadable("is not an image that Pillow knows" if size else "it is empty") from None
-    except pillow().DecompressionBombError as error:
+    except pil.DecompressionBombError as error:
         raise Unreadable(f"{error}") from None
     except (OSError, SyntaxError, ValueError, EOFError) as error:
         if isinstance(error, (FileNotFoundError, PermissionError)):
@@ -245,18 +247,18 @@ def _opened(data: Any) -> Iterator[Any]:
         raise Unreadable(f"cannot be decoded: {error}") from error
 
 
-def _loaded(image: Any) -> None:
-    image.load()
+def _orientation(image: Any) -> int:
+    """How the camera was held; 1 is upright."""
+    if image.format not in ("JPEG", "TIFF", "WEBP", "PNG"):
+        return 1
+    found = image.getexif().get(_ORIENTATION, 1)
+    return found if found in range(1, 9) else 1
 
 
-def _turned(image: Any) -> bool:
-    return image.format in ("JPEG", "TIFF", "WEBP", "PNG") and image.getexif().get(_ORIENTATION, 1) not in (0, 1)
-
-
-def _upright(image: Any) -> tuple[int, int]:
-    width, height = image.size
-    turned = image.format in ("JPEG", "TIFF", "WEBP", "PNG") and 5 <= image.getexif().get(_ORIENTATION, 1) <= 8
-    return (height, width) if turned else (width, height)
+def _upright(image: Any) -> Any:
+    if _orientation(image) == 1:
+        return image
+    return require("PIL.ImageOps", "images", "reading images").exif_transpose(image)
 
 
 def _deep(image: Any) -> bool:
