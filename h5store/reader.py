@@ -12,7 +12,7 @@ import numpy as np
 from h5store.batching import Batching, Form
 from h5store.choosing import Choosing
 from h5store.encoded import read_loose
-from h5store.errors import FieldNotFound, SchemaError, SelectionError, StaleStoreError, nearest
+from h5store.errors import FieldNotFound, OptionError, SchemaError, SelectionError, StaleStoreError, nearest
 from h5store.feeding import Feeding
 from h5store.fieldview import FieldView
 from h5store.looking import Looking

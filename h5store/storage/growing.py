@@ -95,6 +95,9 @@ class _Rows:
         ids, to = expand(ranges, to)
         return self.gather(ids, out, to)
 
+    def close(self) -> None:
+        """Nothing is open."""
+
 
 class _Joined:
     """One field in several places, one after the other.
@@ -125,6 +128,10 @@ class _Joined:
         if to is not None:
             ids, to = ids[to >= 0], to[to >= 0]
         return self.gather(ids, out, to)
+
+    def close(self) -> None:
+        for part in self._parts:
+            part.close()
 
 
 def open_growing(path: str | os.PathLike[str], *, cache: Any, threads: int | None, verify: bool) -> Store:
@@ -173,12 +180,13 @@ def _store(where: str, journal: Journal, budget: int, threads: int, verify: bool
         raise StaleStoreError(f"{where}: was sealed while it was opened; try again")
     length = journal.length or (base.layout.length if base is not None else 0)
     classes = {f.name: (*(f.classes or ()), *journal.classes.get(f.name, ())) for f in layout.schema if f.text}
-    kept = SampleCache(budget, {})  # nothing is kept whole: it grows
+    # Nothing is kept whole: it grows. Chunks of the two files have the same numbers, so each has a cache of its own.
+    kept = SampleCache(budget // 2, {}), SampleCache(budget // 2, {})
     fields = {c.name: _column(layout, c, journal, source, base, kept, verify) for c in layout.columns}
     layout = layout.finished(length, classes, {f.name: fields[f.name].samples for f in layout.schema if f.ragged})
     seal = base.seal if base is not None else ""
     store = GrowingStore(base.source if base is not None else source, layout.schema, length, layout.block,
-                         f"{seal}@{found.st_dev}:{found.st_ino}", fields, kept, threads, layout)
+                         f"{seal}@{found.st_dev}:{found.st_ino}", fields, kept[0], threads, layout)
     store._journal, store._where = source, where
     if base is not None:
         base.source.hold()
@@ -186,22 +194,22 @@ def _store(where: str, journal: Journal, budget: int, threads: int, verify: bool
 
 
 def _column(layout: Layout, f: Field, journal: Journal, source: JournalSource, base: StoreFile | None,
-            kept: SampleCache, verify: bool) -> _Joined:
+            kept: tuple[SampleCache, SampleCache], verify: bool) -> _Joined:
     per, log = layout.chunks[f.name], journal.fields[f.name]
     parts: list[tuple[int, FieldBytes]] = []
 
-    def chunked(table: ChunkTable, of: FileSource, samples: int) -> ChunkedField:
+    def chunked(table: ChunkTable, of: FileSource, samples: int, cache: SampleCache) -> ChunkedField:
         return ChunkedField(f"{of.path}[{f.name!r}]", f.name, samples, f.dtype, f.shape, table=table,
-                            filters=layout.filters(f), source=of, cache=kept, verify=verify)
+                            filters=layout.filters(f), source=of, cache=cache, verify=verify)
 
     if base is not None:
         # Of the store that is added to, the last chunk counts until the journal has it filled up.
         there = base.layout.rows(f)
         before = there // per * per if log.offsets else there
         if before:
-            parts.append((before, chunked(base.tables[f.name], base.source, there)))
+            parts.append((before, chunked(base.tables[f.name], base.source, there, kept[0])))
     if log.offsets:
-        parts.append((len(log.offsets) * per, chunked(_table(per, log), source, len(log.offsets) * per)))
+        parts.append((len(log.offsets) * per, chunked(_table(per, log), source, len(log.offsets) * per, kept[1])))
     rows = np.frombuffer(journal.rows(f.name), f.dtype).reshape(-1, *f.shape)
     parts.append((len(rows), _Rows(f, rows)))
     return _Joined(f, parts)

@@ -149,11 +149,13 @@ def run(turn: int, count: int, found: list[Any], seed: int, folder: Path) -> int
             os.write(write, f"begin {i}\n".encode())
             start = time.monotonic()
             signal.setitimer(signal.ITIMER_REAL, SECONDS * 10)
-            told = exercise.as_store(str(path)) if one[1] else exercise.as_foreign(str(path))
+            try:
+                told = exercise.as_store(str(path)) if one[1] else exercise.as_foreign(str(path))
+            except Exception as error:
+                told = f"not-a-clear-error-{type(error).__name__}"
             signal.setitimer(signal.ITIMER_REAL, 0)
-            took, grown = time.process_time(), peak() - before
+            grown = peak() - before
             os.write(write, f"end {i} {time.monotonic() - start:.3f} {grown} {told.split(':')[0]}\n".encode())
-            del took
         path.unlink()
         code = 0
     except BaseException as error:
@@ -184,7 +186,7 @@ def main(arguments: list[str]) -> int:
                         if word == "end":
                             outcomes[parts[3]] += 1
                             slowest, most = max(slowest, float(parts[1])), max(most, int(parts[2]))
-                            if float(parts[1]) > SECONDS or int(parts[2]) > MEMORY:
+                            if float(parts[1]) > SECONDS or int(parts[2]) > MEMORY or parts[3].startswith("not-"):
                                 bad.append(last)
                 if not last.startswith("end"):
                     bad.append(last)
