@@ -78,6 +78,11 @@ class Tail:
             self._ready += part
 
     @property
+    def filled(self) -> int:
+        """Samples beyond the last whole chunk."""
+        return self._filled
+
+    @property
     def pending_bytes(self) -> int:
         """Bytes that a commit would write."""
         return sum(map(len, self._ready)) + (self._filled - self._journaled) * self.field.nbytes
