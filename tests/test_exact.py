@@ -228,3 +228,50 @@ def test_ids_that_outgrow_the_first_samples_dtype(tmp_path: Path) -> None:
         writer.append(labels={"y": second})
     with Reader(tmp_path / "b.h5") as reader:
         assert reader["y"][:].tolist() == [0, 1, 255, 256, 300, -1]
+
+
+# ---- samples of different lengths
+
+
+@st.composite
+def ragged_stores(draw: st.DrawFn) -> dict[str, Any]:
+    lengths = draw(st.lists(st.integers(0, 40), min_size=1, max_size=40))
+    dtype, rest = draw(st.sampled_from(["u1", "f4", "f8"])), draw(st.sampled_from([(), (2,)]))
+    flat = any_values(dtype, (sum(lengths), *rest), draw(st.integers(0, 2**32)))
+    ends = np.cumsum([0, *lengths])
+    cuts = sorted({0, len(lengths), *draw(st.lists(st.integers(0, len(lengths)), max_size=5))})
+    return {"samples": [flat[lo:hi] for lo, hi in zip(ends, ends[1:])], "cuts": cuts,
+            "schema": Schema((Field("t", "features", dtype, (None, *rest)), Field("i", "labels", "i8"))),
+            "then": [draw(st.sampled_from(["", "commit", "lose", "close"])) for _ in cuts],
+            "chunk": draw(st.sampled_from([1, 3, "1KiB", "64KiB"])),
+            "codec": draw(st.sampled_from(["lz4", "gzip", None]))}
+
+
+@settings(max_examples=40)
+@given(ragged_stores())
+def test_samples_of_different_lengths_however_cut_are_one_file(case: dict[str, Any]) -> None:
+    options = {"codec": case["codec"], "chunk": case["chunk"], "schema": case["schema"]}
+    samples = case["samples"]
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as folder:
+        whole, pieces = Path(folder, "whole.h5"), Path(folder, "pieces.h5")
+        with Writer(whole, **options) as writer:
+            writer.append(features={"t": samples}, labels={"i": np.arange(len(samples))})
+        writer = Writer(pieces, **options)
+        for lo, hi, then in zip(case["cuts"], case["cuts"][1:], case["then"]):
+            writer.append(features={"t": samples[lo:hi]}, labels={"i": np.arange(lo, hi)})
+            if then == "commit":
+                writer.commit()
+            if then == "lose":
+                writer.commit()
+                del writer
+                writer = Writer(pieces, resume=True)
+                assert len(writer) == hi
+            if then == "close":
+                writer.close()
+                writer = Writer(pieces, append=True)
+        writer.close()
+        assert pieces.read_bytes() == whole.read_bytes()
+        with Reader(whole) as reader:
+            for i, sample in enumerate(samples):
+                found = reader["t"][i]
+                assert found.dtype == sample.dtype and found.shape == sample.shape and bits(found) == bits(sample)
