@@ -40,7 +40,7 @@ def channel_axis(shape: tuple[int, ...]) -> int | None:
     Parameters
     ----------
     shape : tuple of int
-        Of one sample.
+        Of one sample; None first where samples differ in length.
 
     Returns
     -------
@@ -53,6 +53,9 @@ def channel_axis(shape: tuple[int, ...]) -> int | None:
     """
     if not shape:
         return None
+    if shape[0] is None:
+        inner = channel_axis(shape[1:])
+        return None if inner is None else inner + 1
     if len(shape) >= 3 and shape[-1] > _COLOURS and shape[-3] <= _COLOURS and min(shape[-2:]) > shape[-3]:
         return len(shape) - 3
     if len(shape) == 2 and is_picture(shape):
@@ -146,7 +149,7 @@ class Moments:
 def channels_of(field: Field) -> int:
     """Number of channels of a field's samples."""
     axis = channel_axis(field.shape)
-    return 1 if axis is None else field.shape[axis]
+    return 1 if axis is None else int(field.shape[axis])
 
 
 def by_channel(field: Field, samples: np.ndarray) -> np.ndarray:

@@ -52,8 +52,8 @@ def _fields(fields: list[Field], facts: Facts, looks: list[str]) -> str:
         for f, row in zip(fields, rows):
             stored = facts.stored[f.name]
             chunk = facts.chunks[f.name]
-            row += [f"{chunk:,} sample{'s' * (chunk > 1)}", human(stored),
-                    f"{stored / max(1, f.nbytes * facts.of):.2f}"]
+            row += [f"{chunk:,} {'value' if f.ragged else 'sample'}{'s' * (chunk > 1)}", human(stored),
+                    f"{stored / max(1, facts.raw_of[f.name]):.2f}"]
     return table(columns, rows, ("chunk", "stored", "of raw"), looks)
 
 
@@ -94,9 +94,9 @@ def field_card(reader: Reader, field: Field) -> str:
         parts.append(f'<div class="h5s-look">{look}</div>')
     if field.name in facts.stored:
         stored = facts.stored[field.name]
-        ratio = stored / max(1, field.nbytes * facts.of)
+        ratio = stored / max(1, facts.raw_of[field.name])
         parts.append(f'<div class="h5s-dim">stored as {human(stored)}, {ratio:.2f} of raw, in chunks'
-                     f" of {facts.chunks[field.name]:,} samples</div>")
+                     f" of {facts.chunks[field.name]:,} {'values' if field.ragged else 'samples'}</div>")
     if not field.shape:
         parts += _values(reader, [field], Budget())
     return card(*parts)

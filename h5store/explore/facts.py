@@ -31,11 +31,13 @@ def kind_of(shape: tuple[int, ...]) -> str:
     Returns
     -------
     str
-        "image": (height, width), or with 1, 3 or 4 colours last or first. "series": one long axis, or (time, channels)
-        in either order. "vector": one axis of at most 32.
+        "image": (height, width), or with 1, 3 or 4 colours last or first. "series": one long axis, one of any
+        length, or (time, channels) in either order. "vector": one axis of at most 32.
     """
     if not shape:
         return "scalar"
+    if shape[0] is None:
+        return "series" if len(shape) < 3 else "other"
     if len(shape) == 1:
         return "vector" if shape[0] <= _VECTOR else "series"
     if len(shape) == 2:
@@ -46,12 +48,13 @@ def kind_of(shape: tuple[int, ...]) -> str:
 
 
 def shape_text(shape: tuple[int, ...], most: int = 5) -> str:
-    """A shape as ``100 × 6``; of many axes the first and the last; "scalar" for none."""
+    """A shape as ``100 × 6``; of many axes the first and the last; "any" for a length that differs."""
     if not shape:
         return "scalar"
+    axes = ["any" if s is None else str(s) for s in shape]
     if len(shape) > most:
-        return f"{' × '.join(map(str, shape[:2]))} × … × {shape[-1]} ({len(shape)} axes)"
-    return " × ".join(map(str, shape))
+        return f"{' × '.join(axes[:2])} × … × {axes[-1]} ({len(axes)} axes)"
+    return " × ".join(axes)
 
 
 def human(size: float) -> str:
@@ -77,8 +80,8 @@ class Facts:
         Bytes of the file, and of all samples decoded.
     codec : str or None
         None for a file that others wrote.
-    stored : dict of str to int
-        Stored bytes of each field.
+    stored, raw_of : dict of str to int
+        Stored and decoded bytes of each field.
     chunks : dict of str to int
         Samples a chunk of each field.
     roles : str
@@ -93,6 +96,7 @@ class Facts:
     raw: int
     codec: str | None
     stored: dict[str, int]
+    raw_of: dict[str, int]
     chunks: dict[str, int]
     roles: str
     splits: list[dict[str, int | None]]
@@ -112,10 +116,11 @@ def facts_of(reader: Reader, most_fields: int = 64, splits: bool = False) -> Fac
     fields = list(store.schema)[:most_fields]
     stored = {f.name: int(store.table(f.name).sizes.sum()) for f in fields} if layout else {}
     chunks = {f.name: layout.chunks[f.name] for f in fields} if layout else {}
-    raw = sum(f.nbytes for f in store.schema) * store.length
+    raw = sum(store.mean_bytes(f.name) for f in store.schema) * store.length
     roles = Counter(str(f.role) for f in store.schema)
+    decoded = {f.name: store.mean_bytes(f.name) * store.length for f in fields}
     return Facts(len(reader), store.length, store.source.identity.size, raw, str(layout.codec) if layout else None,
-                 stored, chunks, ", ".join(f"{count:,} {role}" for role, count in roles.items()),
+                 stored, decoded, chunks, ", ".join(f"{count:,} {role}" for role, count in roles.items()),
                  _splits(reader) if splits and layout else [])
 
 

@@ -12,6 +12,7 @@ import xxhash
 
 from h5store.errors import OptionError
 from h5store.explore.findings import warnings_of
+from h5store.explore.jagged import Jagged
 from h5store.explore.parts import Parts
 from h5store.explore.sample import Counts, Strata, counted, kept_values, picked, quantiles, strata_of
 from h5store.explore.stats import FieldStats, Stats
@@ -35,7 +36,6 @@ class _Piece:
     moments: dict[str, Moments] = field(default_factory=dict)
     values: dict[str, np.ndarray] = field(default_factory=dict)
     counts: dict[str, dict[str, dict[Any, int]]] = field(default_factory=dict)
-    hashes: np.ndarray | None = None
 
 
 def gathered(reader: Reader, parts: Mapping[str, Reader] | None, progress: bool, save: bool) -> Stats:
@@ -67,10 +67,12 @@ def gathered(reader: Reader, parts: Mapping[str, Reader] | None, progress: bool,
 
 def _passed(reader: Reader, parts: Parts, progress: bool) -> Stats:
     fields = list(reader.schema)
-    numeric = [f for f in fields if not f.text]
+    numeric = [f for f in fields if not f.text and not f.ragged]
+    jagged = Jagged(reader, [f for f in fields if f.ragged])
     classed = [f for f in fields if not f.shape and (f.text or f.role is Role.LABELS)]
-    inputs = [f.name for f in reader.schema.of(Role.FEATURES, Role.AUX)]
-    kept = kept_values(numeric)
+    inputs = [f.name for f in reader.schema.of(Role.FEATURES, Role.AUX) if not f.ragged]
+    kept = kept_values([*numeric, *jagged.columns])
+    jagged.measure(kept, hashed=bool(parts))
     strata = {f.name: strata_of(f, len(reader), kept) for f in numeric}
 
     def work(start: int, ids: np.ndarray, arrays: Mapping[str, np.ndarray]) -> _Piece:
@@ -83,24 +85,29 @@ def _passed(reader: Reader, parts: Parts, progress: bool) -> Stats:
             piece.counts[f.name] = {"": counted(values),
                                     **{name: counted(values[mine]) for name, mine in parts.among(ids)}}
         if parts:
-            piece.hashes = _hashes([arrays[name] for name in inputs], parts.anywhere(ids))
-            parts.see(ids, piece.hashes)
+            begun = jagged.digests(start, len(ids))
+            parts.see(ids, _hashes([arrays[name] for name in inputs], parts.anywhere(ids), begun))
         return piece
 
-    total = _Total(fields, numeric, classed, parts)
-    for piece in stream(reader, [f.name for f in fields], work, progress=progress):
-        total.add(piece)
-    found = total.fields(strata)
+    total = _Total([f for f in fields if not f.ragged], numeric, classed, parts)
+    names = [f.name for f in fields if not f.ragged]
+    if names:
+        for piece in stream(reader, names, work, progress=progress):
+            total.add(piece)
+    elif len(reader):
+        total.add(work(0, np.sort(reader.ids), {}))
+    found = {**total.fields(strata), **jagged.found}
+    found = {f.name: found[f.name] for f in fields}
     return Stats(reader.path, len(reader), reader._store.fingerprint, found, parts.sizes,
                  warnings_of(reader, found, parts), kept)
 
 
-def _hashes(arrays: list[np.ndarray], wanted: np.ndarray) -> np.ndarray:
-    """XXH3-64 of the inputs of each wanted sample, uint64 (samples,); 0 for the others."""
+def _hashes(arrays: list[np.ndarray], wanted: np.ndarray, begun: list[int]) -> np.ndarray:
+    """XXH3-64 of the inputs of each wanted sample, going on from `begun`, uint64 (samples,); 0 for the others."""
     out = np.zeros(len(wanted), np.uint64)
     rows = [np.ascontiguousarray(a).reshape(len(a), -1).view(np.uint8) for a in arrays]
     for i in np.flatnonzero(wanted).tolist():
-        digest = 0
+        digest = begun[i]
         for row in rows:
             digest = xxhash.xxh3_64_intdigest(row[i].data, digest)
         out[i] = digest

@@ -43,7 +43,7 @@ class Budget:
 
 def preview(reader: Reader, field: Field, budget: Budget) -> str:
     """HTML of a few samples of a field; or why there is none."""
-    count = {"image": _IMAGES, "series": _SERIES, "vector": _SERIES}.get(kind_of(field.shape), 0)
+    count = {"image": _IMAGES, "series": _SERIES, "vector": _SERIES}.get(kind_of(field.seen.shape), 0)
     if not count or not len(reader) or field.text:
         return ""
     chunk = reader._store.chunk_bytes(field.name)
@@ -56,15 +56,22 @@ def preview(reader: Reader, field: Field, budget: Budget) -> str:
         return ""
     places = np.linspace(0, len(reader) - 1, count).astype(np.int64)
     try:
+        if field.ragged:
+            size = int(reader._store.lengths(field.name, reader.ids[places]).sum()) * field.nbytes
+            if not budget.take(size):
+                return f'<span class="h5s-dim">no preview: {count} samples are {human(size)}</span>'
         samples = reader.take(places, fields=[field.name])[field.name]
     except (H5StoreError, OSError) as error:
         return f'<span class="h5s-bad">cannot be read: {escape(error, 300)}</span>'
-    return drawn(field, samples, [f"sample {i}" for i in places.tolist()])
+    titles = [f"sample {i}" for i in places.tolist()]
+    if isinstance(samples, np.ndarray):
+        return drawn(field.seen.shape, samples, titles)
+    return "".join(drawn(s.shape, s[None], [t]) for s, t in zip(samples, titles) if s.size)
 
 
-def drawn(field: Field, samples: np.ndarray, titles: Sequence[str]) -> str:
-    """Samples of one field as small pictures."""
-    kind = kind_of(field.shape)
+def drawn(shape: tuple[int, ...], samples: np.ndarray, titles: Sequence[str]) -> str:
+    """Samples of one shape as small pictures."""
+    kind = kind_of(shape)
     if kind == "image":
         images = pictures.as_pixels(pictures.thinned(pictures.as_images(samples)))
         height, width = images.shape[1:3]
@@ -73,11 +80,13 @@ def drawn(field: Field, samples: np.ndarray, titles: Sequence[str]) -> str:
         return "".join(f'<img src="{pictures.data_uri(image)}" {size} title="{escape(title)}" alt="{escape(title)}"/>'
                        for image, title in zip(images, titles))
     if kind == "series":
-        order = [0, *(a + 1 for a in channels_last(field.shape))]
+        order = [0, *(a + 1 for a in channels_last(shape))]
         moved = np.abs(samples) if samples.dtype.kind == "c" else samples
-        moved = moved.transpose(order) if len(field.shape) == 2 else moved[..., None]
+        moved = moved.transpose(order) if len(shape) == 2 else moved[..., None]
         return "".join(f'<span title="{escape(t)}">{pictures.sparkline(s)}</span>' for s, t in zip(moved, titles))
-    values = np.abs(samples) if samples.dtype.kind == "c" else samples
+    if kind == "other":
+        return ""
+    values = (np.abs(samples) if samples.dtype.kind == "c" else samples).reshape(len(samples), -1)
     return "".join(f'<span title="{escape(t)}">{pictures.bars(s)}</span>' for s, t in zip(values, titles))
 
 

@@ -46,8 +46,24 @@ def plot_samples(reader: Reader, name: str | None, *, ids: Any, n: int, by: str 
     places = places[:per]
     named, titles = _titles(reader, places, by)
     columns = max((len(r) for r in rows), default=1) if rows else None
-    values = reader.take(places, fields=[f.name])[f.name]
+    values, f = _stacked(reader.take(places, fields=[f.name])[f.name], f)
     return _grid(values, f, titles, f"{f.role} “{label(f.name)}” of {name_of(reader)}{named}", columns)
+
+
+def _stacked(values: Any, f: Field) -> tuple[np.ndarray, Field]:
+    """Samples as one array, and the field that they are of; shorter ones end in NaN."""
+    if isinstance(values, np.ndarray):
+        return values, f.seen
+    shapes = {v.shape for v in values}
+    if len(shapes) == 1:
+        return np.stack(values), Field(f.name, f.role, values[0].dtype, shapes.pop())
+    if f.encoded is not None:
+        raise SchemaError(f"plot_samples: the images of {f.name!r} differ in size; draw one at a time: ids=[i]")
+    longest = max((len(v) for v in values), default=1)
+    out = np.full((len(values), max(1, longest), *f.shape[1:]), np.nan, np.result_type(f.dtype, np.float32))
+    for row, sample in zip(out, values):
+        row[:len(sample)] = sample
+    return out, Field(f.name, f.role, out.dtype, out.shape[1:])
 
 
 def _checked(n: int) -> int:

@@ -149,6 +149,15 @@ def test_odd_values_make_a_card(values: np.ndarray, tmp_path: Path) -> None:
     assert max(map(width, repr(reader).splitlines())) <= 100
 
 
+def test_samples_of_different_lengths_are_drawn_each_for_itself(tmp_path: Path) -> None:
+    series = [np.arange(float(n)) for n in range(1, 80)]
+    reader = packed(tmp_path / "s.h5", features={"s": series, "p": [np.ones((n, 2)) for n in range(1, 80)]})
+    tags = parsed(reader._repr_html_())
+    assert "any × 2" in tags.text and tags.seen.count("svg") == 8
+    assert "any × 2" in repr(reader)
+    parsed(reader["s"]._repr_html_())
+
+
 def test_a_store_without_samples_and_one_of_one_class(tmp_path: Path) -> None:
     empty = packed(tmp_path / "e.h5", features={"x": np.zeros((0, 8, 8))}, labels={"y": np.zeros(0, int)})
     assert "0 samples" in parsed(empty._repr_html_()).text

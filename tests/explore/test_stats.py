@@ -186,6 +186,21 @@ def test_another_scale_is_told(tmp_path: Path) -> None:
     assert "features 'z' spreads" in said(two) and "as wide as features 'x'" in said(two)
 
 
+def test_samples_of_different_lengths_are_measured_and_compared(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    spectra = [rng.normal(size=(n, 2)) for n in rng.integers(1, 90, 200)]
+    reader = packed(tmp_path / "s.h5", features={"s": spectra}, labels={"y": np.arange(200) % 2})
+    parts = {"train": reader.select(range(150)), "test": reader.select(range(145, 200))}
+    found = reader.stats(parts=parts, progress=False)
+    every = np.concatenate(spectra)
+    np.testing.assert_allclose(found["s"].mean, every.mean(axis=0), rtol=1e-9)
+    np.testing.assert_allclose(found["s"].std, every.std(axis=0), rtol=1e-9)
+    np.testing.assert_allclose(found["s"].quantiles, np.quantile(every, QUANTILES, axis=0), rtol=1e-9)
+    assert "share 5 samples" in "\n".join(found.warnings)
+    only = packed(tmp_path / "o.h5", features={"s": spectra[:9]})
+    assert only.select([1, 5]).stats(progress=False)["s"].count.tolist() == [len(spectra[1]) + len(spectra[5])] * 2
+
+
 # ---- kept in the store
 
 def test_they_are_kept_with_their_samples_and_found_again(reader: h5store.Reader,
