@@ -34,7 +34,7 @@ def chunks_of(store: Store, f: Field) -> Iterator[tuple[Damage, int, np.ndarray 
     """(what it would be if it were damaged, first sample, samples or what is wrong) of every chunk of a field."""
     table = store.table(f.name)
     for i in range(len(table)):
-        lo, hi = i * table.samples, min((i + 1) * table.samples, store.length)
+        lo, hi = i * table.samples, min((i + 1) * table.samples, store.rows(f))
         out = store.empty([f.name], hi - lo)
         where = Damage(f.name, i, lo, hi - 1)
         try:

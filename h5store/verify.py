@@ -214,7 +214,7 @@ def _ragged(store: Store, f: Field) -> Iterator[_Finding]:
     CorruptChunkError
     """
     values, ends = f.columns
-    last, total = 0, _rows(store, values)
+    last, total = 0, store.rows(values)
     for _, lo, part in chunks_of(store, ends):
         if isinstance(part, Exception):
             raise part
@@ -231,11 +231,6 @@ def _ragged(store: Store, f: Field) -> Iterator[_Finding]:
             raise part
         for name, text, found in _values_of(values, lo, part) if f.dtype.kind in "fc" else ():
             yield name, text, found and NonFinite(found.values, ())
-
-
-def _rows(store: Store, column: Field) -> int:
-    assert store.layout is not None
-    return store.layout.rows(column)
 
 
 def _chunkwise(store: Store, problems: list[str], damaged: list[Damage]) -> Iterator[_Finding]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from h5store.errors import CorruptChunkError, StaleStoreError
 from h5store.ragged import Ragged
-from h5store.schema import Schema, ends_of
+from h5store.schema import Field, Schema, ends_of
 from h5store.storage import handles, pool
 from h5store.storage.cache import SampleCache, parse_bytes
 from h5store.storage.chunks import ChunkTable
@@ -89,6 +89,10 @@ class Store:
         if not isinstance(field, ChunkedField):
             return None
         return field.table.samples * self.schema[name].nbytes
+
+    def rows(self, column: Field) -> int:
+        """Length of a column: of the values of a variable-length field, those of all samples."""
+        return self.length if self.layout is None else self.layout.rows(column)
 
     def empty(self, names: Sequence[str], samples: int) -> dict[str, np.ndarray]:
         """An uninitialised array (samples, *shape) for each field."""
