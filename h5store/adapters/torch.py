@@ -62,7 +62,33 @@ def torch_batches(loader: Loader, transform: Callable[..., Any] | None, options:
         raise OptionError(f"to_torch: {sorted(ours)[0]!r} is decided by the plan; for a DataLoader of your own take "
                           "to_torch_dataset()")
     made: DataLoader = _classes()[0](loader, transform, options)
+    _check_ranks(loader)
     return made
+
+
+def _check_ranks(loader: Loader) -> None:
+    """Where ranks can talk to each other, make sure that they have one plan, once.
+
+    Raises
+    ------
+    OptionError
+        On every rank, if one has another plan.
+    """
+    import torch.distributed as dist
+
+    plan = loader.plan
+    if plan.world_size == 1 or not (dist.is_available() and dist.is_initialized()):
+        return
+    if dist.get_world_size() != plan.world_size or dist.get_rank() != plan.rank:
+        raise OptionError(f"to_torch: rank={plan.rank}, world_size={plan.world_size}, but torch.distributed says rank "
+                          f"{dist.get_rank()} of {dist.get_world_size()}; give these")
+    states: list[Any] = [None] * plan.world_size
+    dist.all_gather_object(states, loader.state_dict())
+    for rank, state in enumerate(states):
+        for key, value in states[0].items():
+            if state[key] != value:
+                raise OptionError(f"to_torch: rank {rank} has {key} {state[key]!r}, rank 0 has {value!r}: samples would be "
+                                  f"repeated and missed; give every rank the same {key}")
 
 
 def torch_dataset(reader: Reader, transform: Callable[..., Any] | None) -> Dataset:
