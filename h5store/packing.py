@@ -81,9 +81,12 @@ def pack(path: str | os.PathLike[str], source: Any = None, *, features: Any = No
     if resume:
         _check_origin(path, origin)
     anew = not (resume or overwrite or append) and _abandoned(path)
+    # What is added to a store is checked block by block: that names the sample and the value that do not fit.
+    begun = (append or resume) and (os.path.exists(path) or os.path.exists(journal_path(path)))
+    schema = None if begun else taken.schema
     try:
         with Writer(path, resume=resume, overwrite=overwrite or anew, append=append, codec=codec, chunk=chunk,
-                    threads=threads, schema=taken.schema, provenance=provenance) as writer:
+                    threads=threads, schema=schema, provenance=provenance) as writer:
             writer.origin = origin
             _fill(writer, taken, len(writer) - writer.base_length, progress)
     finally:

@@ -76,8 +76,8 @@ def parse(data: bytes) -> Header:
     if dtype.hasobject:
         raise Unreadable(
             f"it has dtype {dtype}: its values are pickled Python objects, and unpickling runs whatever code the file "
-            "holds, so that is never done; where you trust it, load it yourself, give its values one shape (pad "
-            "ragged ones) and a numeric or text dtype, and save it again")
+            "holds, so that is never done; where you trust it, load it yourself and pack what it holds: text as str, "
+            "ragged samples as a list of arrays, or pad them to one shape and save that")
     return Header(dtype, shape, fortran, size)
 
 
