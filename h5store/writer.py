@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from types import TracebackType
@@ -71,12 +72,12 @@ class Writer:
 
     #: Who writes, kept in the journal: an unfinished `pack` may be begun anew, since it has its samples still.
     origin = "writer"
+    _closed = True  # until the lock is ours, there is nothing to close
 
     def __init__(self, path: str | os.PathLike[str], *, resume: bool = False, overwrite: bool = False,
                  append: bool = False, codec: Any = "lz4", chunk: Any = DEFAULT_CHUNK,
                  threads: int | None = None, schema: Schema | None = None,
                  provenance: Mapping[str, Any] | None = None) -> None:
-        self._closed = True  # until the lock is ours, there is nothing to close
         self.path, self._pid = store_path(path), os.getpid()
         self._options = Codec.parse(codec), chunk
         parse_chunk(chunk)
@@ -356,6 +357,13 @@ class Writer:
             with contextlib.suppress(Exception):
                 self._commit()
         self._release()
+
+    def __del__(self) -> None:
+        if not self._closed and self._pid == os.getpid():
+            if self._length > (self._base.layout.length if self._base is not None else 0):
+                warnings.warn(f"{self.path}: a Writer was lost without close(), so nothing was sealed; "
+                              f"{self._committed:,} of {self._length:,} samples are kept for resume=True", stacklevel=2)
+            self._release()
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{self._committed:,} samples committed"

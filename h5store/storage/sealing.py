@@ -143,7 +143,8 @@ def _chunks(field: Field, base: Base | None, journal: Journal | None, tail: Tail
 
 
 def _check_space(path: str, layout: Layout, base: Base | None, journal: Journal | None) -> None:
-    need = (journal.size if journal is not None else 0) + (1 << 20)
+    # HDF5's index and the table take some bytes a chunk; the rest is headers.
+    need = (journal.size if journal is not None else 0) + 64 * sum(map(layout.count, layout.columns)) + (1 << 16)
     if base is not None:
         need += base.file.source.identity.size
     usage = shutil.disk_usage(os.path.dirname(path))
