@@ -18,6 +18,9 @@ from h5store import Reader, Writer
 from h5store.errors import SchemaError
 from h5store.schema import MAX_AXES, Field, Role, Schema
 
+# Crashes are played by losing a writer.
+pytestmark = pytest.mark.filterwarnings("ignore:.*a Writer was lost without close")
+
 DTYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "g", "c8", "c16", "G"]
 CODECS = [None, "lz4", "gzip", "gzip:9", "zstd", "zstd:19"]
 #: Of 16 bytes that an x86 longdouble takes, 10 are its value.

@@ -23,6 +23,9 @@ from h5store.storage.codecs import Codec
 from h5store.storage.layout import FORMAT, PRIVATE, REST_BYTES
 from h5store.storage.opening import journal_path
 
+# Crashes are played by losing a writer.
+pytestmark = pytest.mark.filterwarnings("ignore:.*a Writer was lost without close")
+
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "format.md").read_text("utf-8")
 WORDS = np.array(["SN Ia", "猫", "RRLyr"])
 

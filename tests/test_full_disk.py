@@ -185,7 +185,7 @@ def test_room_that_vanishes_while_sealing(
 def test_an_addition_without_room_leaves_the_old_store(small: Path) -> None:
     pack(small / "a.h5", features=noise(0, 1000), chunk="16KiB", progress=False)
     before = sha(small / "a.h5")
-    filler = fill(small, leave=1500 << 10)
+    filler = fill(small, leave=1200 << 10)
     with pytest.raises(OSError, match="to seal") as caught:
         pack(small / "a.h5", features=noise(1000, 1100), progress=False, append=True)
     assert full(caught.value) and sha(small / "a.h5") == before

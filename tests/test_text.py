@@ -18,6 +18,9 @@ from hypothesis import strategies as st
 from h5store import Reader, Writer, pack
 from h5store.errors import SchemaError
 
+# Crashes are played by losing a writer.
+pytestmark = pytest.mark.filterwarnings("ignore:.*a Writer was lost without close")
+
 #: Where fsync costs nothing, if there is such a place.
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 LABELS = ["cat", "café", "猫", "", "cat ", " cat", "cat\t", "cafe\u0301", "Ωμέγα", "a" * 300, "🐈\u200d⬛", "\ufeffcat",

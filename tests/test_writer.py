@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -461,10 +462,16 @@ def test_a_writer_that_is_lost_frees_the_store(path: Path) -> None:
     writer = Writer(path)
     writer.append(**block(0, 3))
     writer.commit()
-    del writer
+    writer.append(**block(3, 5))
+    with pytest.warns(UserWarning, match="lost without close.., so nothing was sealed; 3 of 5 samples are kept"):
+        del writer
     with Writer(path, resume=True) as writer:
         assert len(writer) == 3
     assert only(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        writer = Writer(path, append=True)  # nothing appended, nothing lost
+        del writer
 
 
 def test_a_forked_child_neither_writes_nor_holds_the_lock(path: Path) -> None:
