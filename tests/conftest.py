@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,14 @@ settings.load_profile("ci" if os.environ.get("CI") else "here")
 
 FD_FOLDER = Path("/proc/self/fd")
 GRACE = 2.0  # seconds for what has been told to stop to be gone
+
+# A child ends with the process that started it; and Ctrl-C reaches it even where the tests run in a shell's
+# background, whose processes begin by ignoring it.
+CHILD = """import ctypes, signal, sys
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+"""
 
 
 def open_files(folder: Path) -> set[str]:
@@ -92,3 +101,20 @@ def run_python(tmp_path: Path) -> Callable[..., str]:
         return done.stdout
 
     return run
+
+
+@pytest.fixture
+def start_python() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Start Python code in a process of its own, with pipes; it ends with the test at the latest."""
+    with ExitStack() as stack:
+
+        def start(code: str, *args: str) -> subprocess.Popen[str]:
+            process = subprocess.Popen(
+                [sys.executable, "-c", CHILD + code, *args],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            )
+            stack.enter_context(process)
+            stack.callback(process.kill)
+            return process
+
+        yield start

@@ -278,6 +278,18 @@ def test_mistakes_are_one_line_and_an_exit_code(
     assert sorted(os.listdir()) == before
 
 
+def test_what_does_not_fit_a_store_is_told_with_its_value(run: Callable[..., tuple[int, str, str]]) -> None:
+    np.savez("part0.npz", y=np.array([0, 1, 255], "u1"))
+    np.savez("part1.npz", y=np.array([3, 256, -1]))
+    assert run("pack arrays t.h5 --features y=part0.npz")[0] == 0
+    before = Path("t.h5").read_bytes()
+    code, _, err = run("pack arrays t.h5 --features y=part1.npz --append")
+    assert code == 1 and "part1.npz: 'y' has dtype int64, expected uint8, and sample 1 holds 256" in err
+    assert Path("t.h5").read_bytes() == before
+    code, _, err = run("pack arrays t.h5 --features z=part1.npz --append")
+    assert code == 1 and "no field 'z'; fields: 'y'" in err
+
+
 def test_debug_shows_the_traceback() -> None:
     with pytest.raises(FileNotFoundError):
         main(["info", "gone.h5", "--debug"])
@@ -334,18 +346,19 @@ main(sys.argv[1:])
 """
 
 
-def test_ctrl_c_leaves_a_journal_and_says_how_to_go_on(run: Callable[..., tuple[int, str, str]]) -> None:
+def test_ctrl_c_leaves_a_journal_and_says_how_to_go_on(
+    run: Callable[..., tuple[int, str, str]], start_python: Callable[..., subprocess.Popen[str]]
+) -> None:
     os.mkdir("parts")
     for i in range(200):
         np.savez(f"parts/{i}.npz", img=np.full(3, i))
     line = "pack samples t.h5 parts --features img --quiet"
-    with subprocess.Popen([sys.executable, "-c", SLOW, *shlex.split(line)], stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        for _ in range(3):
-            assert process.stdout.readline() == "block\n"
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
+    process = start_python(SLOW, *shlex.split(line))
+    assert process.stdout is not None
+    for _ in range(3):
+        assert process.stdout.readline() == "block\n", process.communicate(timeout=60)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Traceback" not in err
     assert "t.h5.journal" in err and not os.path.exists("t.h5")

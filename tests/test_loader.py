@@ -268,8 +268,8 @@ def test_a_damaged_chunk_is_told_and_the_rest_still_read(tmp_path):
 CTRL_C = """
 import sys, threading, time, numpy as np, h5store
 loader = h5store.Reader(sys.argv[1], cache=0).loader(batch_size=8, seed=0, window="20KiB")
-print("ready", flush=True)
 try:
+    print("ready", flush=True)
     for e in range(10**6):
         for batch in loader.epoch(e):
             pass
@@ -282,9 +282,8 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.parametrize("wait", [0.0, 0.13, 0.31])
-def test_ctrl_c(path, wait):
-    child = subprocess.Popen([sys.executable, "-c", CTRL_C, str(path)], stdout=subprocess.PIPE,
-                             stderr=subprocess.PIPE, text=True)
+def test_ctrl_c(path, wait, start_python):
+    child = start_python(CTRL_C, str(path))
     assert child.stdout.readline() == "ready\n"
     threading.Event().wait(wait)
     child.send_signal(signal.SIGINT)
