@@ -69,8 +69,8 @@ def _check_weights(field: Field, values: np.ndarray) -> None:
     """A loss that is weighed by such numbers goes wrong in silence."""
     if field.dtype.kind in "iuf" and values.size and not (np.isfinite(values).all() and values.min() >= 0):
         bad = values[~(np.isfinite(values) & (values >= 0))].flat[0]
-        raise SchemaError(f"field {field.name!r}: a weight is {bad}; expected finite numbers that are not negative. Mend "
-                          "the data, or give the field the role meta")
+        raise SchemaError(f"field {field.name!r}: a weight is {bad}; expected finite numbers that are not negative. "
+                          "Mend the data, or give the field the role meta")
 
 
 class Batching:
@@ -79,12 +79,16 @@ class Batching:
     _form = Form()
 
     if TYPE_CHECKING:
-        path: str
-        schema: Schema
         _store: Store
         _ids: np.ndarray | None
 
-        def _same(self) -> Self: ...
+        @property
+        def path(self) -> str: ...
+
+        @property
+        def schema(self) -> Schema: ...
+
+        def _same(self, ids: np.ndarray | None = None) -> Self: ...
 
     def model_fields(self) -> tuple[Field, ...]:
         """Fields that a batch is made of, in the order features, aux, labels, weights.

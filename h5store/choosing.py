@@ -31,8 +31,11 @@ class Choosing:
     _form: Form
 
     if TYPE_CHECKING:
-        ids: np.ndarray
-        path: str
+        @property
+        def ids(self) -> np.ndarray: ...
+
+        @property
+        def path(self) -> str: ...
 
         def __len__(self) -> int: ...
         def _set(self, store: Store, ids: np.ndarray | None, options: dict[str, Any],
@@ -165,8 +168,8 @@ class Choosing:
         note = notes.read(self.path, key_of(name))
         if note is None:
             known = [n for n in map(name_of, notes.keys(self.path)) if n is not None]
-            raise OptionError(f"{self.path}: no normalization saved as {name!r}; {nearest(name, known, 'saved ones')}; make "
-                              "one with normalization(save=...)")
+            raise OptionError(f"{self.path}: no normalization saved as {name!r}; {nearest(name, known, 'saved ones')}; "
+                              "make one with normalization(save=...)")
         return Normalization.from_note(note)
 
     def _check_ours(self, what: str) -> None:

@@ -31,16 +31,26 @@ class Feeding:
     """Batches of a reader's samples for every trainer."""
 
     if TYPE_CHECKING:
-        path: str
-        schema: Schema
         _store: Store
-        ids: np.ndarray
+        _ids: np.ndarray | None
+
+        @property
+        def path(self) -> str: ...
+
+        @property
+        def schema(self) -> Schema: ...
+
+        @property
+        def ids(self) -> np.ndarray: ...
 
         def __len__(self) -> int: ...
         def _field(self, name: str) -> Field: ...
         def _formed(self, **changes: Any) -> Self: ...
         def _values_of(self, by: Any) -> np.ndarray | None: ...
         def saved_normalization(self, name: str) -> Normalization: ...
+        def model_fields(self) -> tuple[Field, ...]: ...
+        def pack_batch(self, values: Any) -> tuple[Any, ...]: ...
+        def batch(self, ids: Any) -> tuple[Any, ...]: ...
 
     def loader(self, *, batch_size: int, shuffle: bool | str = True, seed: int | None = None, rank: int = 0,
                world_size: int = 1, drop_last: bool = False, window: Any = DEFAULT_WINDOW,
@@ -57,7 +67,7 @@ class Feeding:
         balance : str or array_like of shape (len(self),), optional
             A field, or one class a sample: every class is drawn equally often. An epoch draws as many samples as there
             are; none comes again before all of its class have come.
-        odds : mapping of class to float, or array_like of shape (len(self),), optional
+        odds : mapping of class to float, or str or array_like of shape (len(self),), optional
             With `balance`: how often each class is drawn, relative to the others. Without: how often each sample is,
             with replacement.
         bucket : str, optional
@@ -76,8 +86,8 @@ class Feeding:
     def _checked_normalization(self, given: Any) -> Normalization:
         found = self.saved_normalization(given) if isinstance(given, str) else given
         if not hasattr(found, "moments"):
-            raise OptionError(f"{self.path}: normalize={given!r}, expected what normalization() gives, or the name under "
-                              "which it is saved")
+            raise OptionError(f"{self.path}: normalize={given!r}, expected what normalization() gives, or the name "
+                              "under which it is saved")
         for name in found.moments:
             self._field(name)
         return found  # type: ignore[no-any-return]
@@ -98,7 +108,8 @@ class Feeding:
             return Bucketed(self._store.lengths(bucket, self.ids))
         if balance is not None:
             return Balanced(self._values_of(balance), odds)  # type: ignore[arg-type]
-        return Weighted(odds if not isinstance(odds, str) else self._values_of(odds), len(self))  # type: ignore[arg-type]
+        weights: Any = self._values_of(odds) if isinstance(odds, str) else odds
+        return Weighted(weights, len(self))
 
     def to_keras(self, *, batch_size: int, shuffle: bool | str = True, seed: int | None = None, drop_last: bool = False,
                  transform: Callable[..., Any] | None = None, workers: int = 1,
@@ -192,8 +203,8 @@ class Feeding:
         num_workers : int
             Processes that read and transform. 0: threads of this one read, which is fastest without a transform.
         **options
-            More of `loader`: `normalize`, `balance`, `odds`, `bucket`, `window`. And for the ``DataLoader``: `pin_memory`, `persistent_workers`, `multiprocessing_context`,
-            `prefetch_factor`, `timeout`, `worker_init_fn`.
+            More of `loader`: `normalize`, `balance`, `odds`, `bucket`, `window`. And for the ``DataLoader``:
+            `pin_memory`, `persistent_workers`, `multiprocessing_context`, `prefetch_factor`, `timeout`, `worker_init_fn`.
 
         Returns
         -------
@@ -230,7 +241,7 @@ class Feeding:
         """
         from h5store.adapters.torch import torch_dataset
 
-        return torch_dataset(self, transform)
+        return torch_dataset(self, transform)  # type: ignore[arg-type]
 
     def to_grain(self, *, batch_size: int | None = None, **options: Any) -> SampleSource | BatchSource:
         """A random-access source for grain, or for anything that takes ``len`` and ``[i]``.
@@ -250,5 +261,5 @@ class Feeding:
         from h5store.adapters.grain import BatchSource, SampleSource
 
         if batch_size is None:
-            return SampleSource(self, **options)
+            return SampleSource(self, **options)  # type: ignore[arg-type]
         return BatchSource(self.loader(batch_size=batch_size, **options))

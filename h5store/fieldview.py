@@ -70,7 +70,7 @@ class FieldView:
             return samples.reshape(*ids.shape, *self.field.shape)
         return samples[(np.arange(ids.size).reshape(ids.shape), *rest)]
 
-    def _ragged(self, samples: list[np.ndarray], one: bool, rest: list[Any]) -> Any:
+    def _ragged(self, samples: Any, one: bool, rest: list[Any]) -> Any:
         if one:
             return samples[0][tuple(rest)] if rest else samples[0]
         if rest:

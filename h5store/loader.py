@@ -16,7 +16,7 @@ from h5store.position import Position, step_ranges
 from h5store.ragged import Ragged
 from h5store.sampling.drawing import Choice
 from h5store.sampling.plan import EpochPlan
-from h5store.schema import Field
+from h5store.schema import Field, Schema
 from h5store.storage.cache import parse_bytes
 from h5store.storage.store import Store
 from h5store.windows import Windows
@@ -40,6 +40,9 @@ class Samples(Protocol):
     def __len__(self) -> int: ...
 
     def model_fields(self) -> tuple[Field, ...]: ...
+
+    @property
+    def schema(self) -> Schema: ...
 
     def pack_batch(self, values: Mapping[str, np.ndarray]) -> tuple[Any, ...]: ...
 

@@ -47,7 +47,7 @@ class Normalization:
         parts: dict[str, list[Moments]] = {f.name: [] for f in chosen}
         ids = np.sort(reader.ids)
         for start in range(0, len(ids), step):
-            found = reader._read([f.name for f in chosen], ids[start:start + step])
+            found: dict[str, Any] = reader._read([f.name for f in chosen], ids[start:start + step])
             for f in chosen:
                 values = found[f.name].values if isinstance(found[f.name], Ragged) else found[f.name]
                 parts[f.name].append(moments_of(by_channel(_inner(f), values)))
@@ -87,7 +87,10 @@ class Normalization:
         if axis is not None:
             shape[axis] = -1
         mean, std = (a.astype(dtype).reshape(shape) for a in (self.mean(name), self.std(name)))
-        return (values - mean) / std  # type: ignore[no-any-return]
+        out = values.astype(dtype)
+        out -= mean
+        out /= std
+        return out
 
     def layer(self, name: str) -> Any:
         """A ``keras.layers.Normalization`` that does the same inside a model.

@@ -143,7 +143,8 @@ def test_batches_pad_and_hold_each_sample_once(store: Path, opened: Open, shuffl
     for epoch in range(2):
         seen, spread = [], 0
         for inputs, labels in loader.epoch(epoch):
-            assert inputs["s"].shape[1] == LENGTHS[labels].max() and inputs["s_lengths"].tolist() == LENGTHS[labels].tolist()
+            assert inputs["s"].shape[1] == LENGTHS[labels].max()
+            assert inputs["s_lengths"].tolist() == LENGTHS[labels].tolist()
             for row, mask, i in zip(inputs["s"], inputs["s_mask"], labels):
                 assert np.array_equal(row[mask], SERIES[i]) and (row[~mask] == -1).all()
             seen += labels.tolist()
@@ -186,7 +187,8 @@ def test_one_dimensional_bytes(tmp_path: Path, opened: Open) -> None:
     blobs = [np.frombuffer(os.urandom(n), np.uint8) for n in (5, 0, 70_000, 1, 200_000)]
     h5store.pack(tmp_path / "b.h5", features={"blob": blobs}, labels=np.arange(5), progress=False)
     reader = opened(tmp_path / "b.h5")
-    assert all(np.array_equal(a, b) for a, b in zip(reader["blob"][[4, 2, 0, 3, 1]], [blobs[i] for i in (4, 2, 0, 3, 1)]))
+    order = [4, 2, 0, 3, 1]
+    assert all(np.array_equal(a, blobs[i]) for a, i in zip(reader["blob"][order], order))
 
 
 @settings(max_examples=60)

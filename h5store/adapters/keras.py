@@ -188,8 +188,8 @@ def _batches_class() -> type:
             """Go on where the state was taken; see ``Loader.load_state_dict``."""
             self.loader.load_state_dict(state)
             if self.loader.current is not self.loader.plan:
-                raise OptionError("to_keras: the state is of another batch_size or world_size, which Keras, whose epochs "
-                                  "are all of one length, cannot go on with; make the batches as they were")
+                raise OptionError("to_keras: the state is of another batch_size or world_size, and Keras, whose epochs "
+                                  "are all of one length, cannot go on with it; make the batches as they were")
             self.go_to(self.loader.epoch_number, self.loader.step)
 
         def resume(self, folder: str | os.PathLike[str], every: int | str = "epoch") -> Any:
@@ -233,8 +233,8 @@ def _check_class_weight(batch: Any, schema: Schema) -> None:
     """
     names = {role: ", ".join(repr(f.name) for f in schema.of(role)) for role in (Role.LABELS, Role.WEIGHTS)}
     if len(batch) == 3:
-        raise OptionError(f"fit: class_weight beside weights ({names[Role.WEIGHTS] or 'of the transform'}): Keras takes "
-                          "one of them; leave class_weight out and multiply it into the weights, or leave these out "
+        raise OptionError(f"fit: class_weight beside weights ({names[Role.WEIGHTS] or 'of the transform'}): Keras "
+                          "takes one of them; leave class_weight out and multiply it into the weights, or leave these out "
                           "with to_keras(transform=lambda inputs, labels, weights: (inputs, labels))")
     if len(batch) == 2 and isinstance(batch[1], dict):
         raise OptionError(f"fit: class_weight with several labels ({names[Role.LABELS]}): Keras weighs the classes of "

@@ -49,8 +49,8 @@ def _callback_class() -> type:
                 kept = json.load(file)
             model = self.model
             if not model.built:
-                raise OptionError("resume: the model is not built, so its weights have no place to go; give it an Input, "
-                                  "or call it on a batch before fit")
+                raise OptionError("resume: the model is not built, so its weights have no place to go; give it an "
+                                  "Input, or call it on a batch before fit")
             if model.optimizer is not None and not model.optimizer.built:
                 model.optimizer.build(model.trainable_variables)
             model.load_weights(os.path.join(self._folder, kept["weights"]))
@@ -64,7 +64,7 @@ def _callback_class() -> type:
             trained = self._start + batch + 1
             self._since += trained - self._at
             self._at = trained
-            if self._every != "epoch" and self._since >= self._every:
+            if isinstance(self._every, int) and self._since >= self._every:
                 self._since = 0
                 self._save(self._epoch + (self._at % len(self._batches) == 0))
 

@@ -87,8 +87,8 @@ def _check_ranks(loader: Loader) -> None:
     for rank, state in enumerate(states):
         for key, value in states[0].items():
             if state[key] != value:
-                raise OptionError(f"to_torch: rank {rank} has {key} {state[key]!r}, rank 0 has {value!r}: samples would be "
-                                  f"repeated and missed; give every rank the same {key}")
+                raise OptionError(f"to_torch: rank {rank} has {key} {state[key]!r}, rank 0 has {value!r}: samples "
+                                  f"would be repeated and missed; give every rank the same {key}")
 
 
 def torch_dataset(reader: Reader, transform: Callable[..., Any] | None) -> Dataset:
@@ -130,7 +130,7 @@ class StepRanges:
         ids = np.concatenate(parts)
         shapes = loader.shapes(len(ids))
         first = _Shared(sum(_up(_nbytes(*shape)) for shape in shapes.values()))
-        out = {name: first.array(*shape) for name, shape in shapes.items()}
+        out: dict[str, Any] = {name: first.array(*shape) for name, shape in shapes.items()}
         loader.read(ids, out)
         out |= loader.ragged_values(ids)
         batches, at = [], 0
@@ -259,7 +259,8 @@ def _classes() -> tuple[type, type]:
         def _from_workers(self) -> Iterator[Any]:
             loader = self.loader
             other = None if loader.current is loader.plan else loader.current
-            items = [Steps(loader.epoch_number, start, stop, other) for start, stop in step_ranges(loader.current, loader.epoch_number, loader.step)]
+            items = [Steps(loader.epoch_number, start, stop, other)
+                     for start, stop in step_ranges(loader.current, loader.epoch_number, loader.step)]
             self._items.steps = items
             for (buffers, batches), item in zip(super().__iter__(), items):
                 for step, batch in enumerate(batches, item.start + 1):

@@ -54,8 +54,8 @@ class Workers:
             try:
                 pickle.dumps(transform)
             except Exception as error:
-                raise OptionError(f"to_keras: transform {transform!r} does not go into another process ({error}); make it "
-                                  "a function of a module, or use_multiprocessing='fork', or threads: "
+                raise OptionError(f"to_keras: transform {transform!r} does not go into another process ({error}); make "
+                                  "it a function of a module, or use_multiprocessing='fork', or threads: "
                                   "use_multiprocessing=False") from error
 
     def get(self, epoch: int, step: int) -> Any:
@@ -120,7 +120,12 @@ def close_all() -> None:
     """
     if _open:
         with contextlib.suppress(RuntimeError):  # the interpreter ends, and ends them
-            pool.submit(lambda: [workers.close() for workers in list(_open)])
+            pool.submit(_close, list(_open))
+
+
+def _close(some: list[Workers]) -> None:
+    for workers in some:
+        workers.close()
 
 
 def process_method(use_multiprocessing: Any) -> str | None:
@@ -135,8 +140,8 @@ def process_method(use_multiprocessing: Any) -> str | None:
     # A process that has threads, as every trainer's has, may hang when forked: "fork" is for those who ask for it.
     method = "spawn" if use_multiprocessing is True else use_multiprocessing
     if method not in ("spawn", "fork", "forkserver"):
-        raise OptionError(f"to_keras: use_multiprocessing={use_multiprocessing!r}, expected True, False, 'spawn', 'fork' "
-                          "or 'forkserver'")
+        raise OptionError(f"to_keras: use_multiprocessing={use_multiprocessing!r}, expected True, False, 'spawn', "
+                          "'fork' or 'forkserver'")
     return str(method)
 
 

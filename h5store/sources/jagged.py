@@ -79,8 +79,8 @@ def jagged(name: str, values: Any, where: str, field: Field | None = None) -> Ja
             expected = f"(length{''.join(f', {s}' for s in inner)}{'' if inner else ','})"
             raise SchemaError(f"{where}: {name!r} sample {i} has shape {sample.shape}, expected {expected}")
         if checked_dtype(name, sample.dtype) != dtype:
-            raise SchemaError(f"{where}: {name!r} sample {i} has dtype {sample.dtype}, expected {dtype.name}; nothing is "
-                              f"cast in silence: convert it with .astype({dtype.name!r}) if that is what you mean")
+            raise SchemaError(f"{where}: {name!r} sample {i} has dtype {sample.dtype}, expected {dtype.name}; nothing "
+                              f"is cast in silence: convert it with .astype({dtype.name!r}) if that is what you mean")
     return Jagged(samples, inner, dtype)
 
 

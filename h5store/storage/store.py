@@ -134,8 +134,8 @@ class Store:
         edges[0, some] = before
         total = self._chunked(name).samples
         if (edges[0] > edges[1]).any() or edges[1].max(initial=0) > total:
-            raise CorruptChunkError(f"{self.path}[{name!r}]: where its samples end does not fit its {total:,} values; the "
-                                    f"file is damaged, run 'h5store verify {self.path}'")
+            raise CorruptChunkError(f"{self.path}[{name!r}]: where its samples end does not fit its {total:,} values; "
+                                    f"the file is damaged, run 'h5store verify {self.path}'")
         lo, hi = edges.astype(np.int64)
         return lo, hi
 
@@ -217,7 +217,8 @@ class Store:
 
 def _block(layout: Layout) -> int:
     """Samples that are cheap to read together: of variable-length fields, as many as fill a chunk of the largest."""
-    most = [layout.length * layout.chunks[f.name] // max(1, layout.rows(f.columns[0])) for f in layout.schema if f.ragged]
+    most = [layout.length * layout.chunks[f.name] // max(1, layout.rows(f.columns[0]))
+            for f in layout.schema if f.ragged]
     return layout.block * max(1, min(most, default=0) // layout.block)
 
 

@@ -190,7 +190,8 @@ def test_settings_that_do_not_exist(store: h5store.Reader, options: dict[str, An
 
 
 @pytest.mark.parametrize("bad", [-1.0, np.nan, np.inf])
-def test_weights_that_are_none_are_named(tmp_path: Path, bad: float, open_reader: Callable[..., h5store.Reader]) -> None:
+def test_weights_that_are_none_are_named(tmp_path: Path, bad: float,
+                                         open_reader: Callable[..., h5store.Reader]) -> None:
     weights = np.ones(20, "f4")
     weights[13] = bad
     h5store.pack(tmp_path / "w.h5", features=np.ones((20, 2), "f4"), labels=np.ones(20, "f4"),

@@ -18,8 +18,8 @@ N = 103
 
 @pytest.fixture
 def reader(tmp_path: Path, open_reader: Callable[..., h5store.Reader]) -> h5store.Reader:
-    h5store.pack(tmp_path / "x.h5", features={"x": np.arange(N * 2, dtype="f4").reshape(N, 2)}, labels={"y": np.arange(N)},
-                 meta={"who": np.repeat(["me"], N)}, chunk=4, progress=False)
+    h5store.pack(tmp_path / "x.h5", features={"x": np.arange(N * 2, dtype="f4").reshape(N, 2)},
+                 labels={"y": np.arange(N)}, meta={"who": np.repeat(["me"], N)}, chunk=4, progress=False)
     return open_reader(tmp_path / "x.h5")
 
 

@@ -26,8 +26,8 @@ if __name__ == "__main__":
     model = DistributedDataParallel(torch.nn.Linear(2, 1))
     optimizer = torch.optim.SGD(model.parameters(), 1e-3)
     with h5store.Reader("x.h5") as reader:
-        batches = reader.to_torch(batch_size=8, seed=int(sys.argv[3]) + rank * int(sys.argv[4]), rank=rank, world_size=2,
-                                  num_workers=rank)
+        batches = reader.to_torch(batch_size=8, seed=int(sys.argv[3]) + rank * int(sys.argv[4]), rank=rank,
+                                  world_size=2, num_workers=rank)
         seen, steps = [], []
         for epoch in range(2):
             ids = []
@@ -120,8 +120,8 @@ def check(done: list[subprocess.CompletedProcess[str]], n: int) -> None:
 
 @pytest.fixture(params=[96, 101], ids=["even", "uneven"])
 def n(request: pytest.FixtureRequest, tmp_path: Path) -> int:
-    h5store.pack(tmp_path / "x.h5", features=np.ones((request.param, 2), "f4"), labels=np.arange(request.param), chunk=4,
-                 progress=False)
+    h5store.pack(tmp_path / "x.h5", features=np.ones((request.param, 2), "f4"), labels=np.arange(request.param),
+                 chunk=4, progress=False)
     return int(request.param)
 
 
