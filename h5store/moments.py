@@ -21,7 +21,7 @@ MOST_CHANNELS = 64
 _COLOURS = 4
 # Values looked at together, and of those made float64 together: both stay in a core's own cache.
 _PIECE = 262_144
-_WIDE = 65_536
+_WIDE = 32_768
 # numpy adds rows of this many values at full speed; rows of six values take ten times as long.
 _WIDTH = 1024
 # Squares about the mean are the squares less what the mean makes, which costs digits where the mean is large against
@@ -30,7 +30,7 @@ _CONDITION = 1e4
 _local = threading.local()
 
 
-def channel_axis(shape: tuple[int, ...]) -> int | None:
+def channel_axis(shape: tuple[Any, ...]) -> int | None:
     """Axis of a sample that holds its channels, or None if it has one.
 
     The last axis, if it is at most `MOST_CHANNELS` long: (time, channels), (height, width, colours), (components,). The
@@ -65,7 +65,7 @@ def channel_axis(shape: tuple[int, ...]) -> int | None:
     return len(shape) - 1 if shape[-1] <= MOST_CHANNELS else None
 
 
-def is_picture(shape: tuple[int, ...]) -> bool:
+def is_picture(shape: tuple[Any, ...]) -> bool:
     """Whether two axes are the height and width of a picture rather than times and channels.
 
     Both at least 8 long, and neither more than three times the other.

@@ -17,10 +17,10 @@ from h5store.storage import pool
 from h5store.storage.tasks import Pending
 from h5store.storage.store import Store
 
-# A piece is one task. 1 MiB: smaller ones cost calls, larger ones leave the cores' own caches.
-_PIECE = 2**20
+# Bytes that `work` is called with: below 2 MiB its calls cost more than its arithmetic on small fields.
+_PIECE = 2**22
 #: Pieces of a window at least, so that a read has chunks enough to share among threads.
-_PIECES = 4
+_PIECES = 2
 
 T = TypeVar("T")
 Arrays = Mapping[str, np.ndarray]

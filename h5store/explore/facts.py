@@ -6,7 +6,7 @@ import contextlib
 import math
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from h5store.errors import H5StoreError
 from h5store.moments import channel_axis, is_picture
@@ -21,7 +21,7 @@ _VECTOR = 32
 _COUNTED = 2**22
 
 
-def kind_of(shape: tuple[int, ...]) -> str:
+def kind_of(shape: tuple[Any, ...]) -> str:
     """What a sample of this shape looks like: "scalar", "vector", "series", "image" or "other".
 
     Parameters
@@ -47,7 +47,7 @@ def kind_of(shape: tuple[int, ...]) -> str:
     return "other"
 
 
-def shape_text(shape: tuple[int, ...], most: int = 5) -> str:
+def shape_text(shape: tuple[Any, ...], most: int = 5) -> str:
     """A shape as ``100 × 6``; of many axes the first and the last; "any" for a length that differs."""
     if not shape:
         return "scalar"

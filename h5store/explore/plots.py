@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 #: Bars of classes, channels of ranges, points of an epoch.
 _CLASSES, _CHANNELS, _POINTS = 30, 40, 20_000
+_DRAWABLE = 1e100
 #: Steps of an epoch that are drawn.
 _STEPS = 400
 
@@ -140,14 +141,15 @@ def plot_stats(stats: Stats, *, ax: Axes | None) -> Axes:
             for c in range(len(f.mean))]
     shown = rows[:_CHANNELS]
     ax = axes_for(ax, 7.5, max(2.2, 1.3 + 0.27 * len(shown)))
-    drawn = [i for i, (f, c) in enumerate(shown) if f.count[c]]
+    # matplotlib has no ticks for axes near the end of float64.
+    drawn = [i for i, (f, c) in enumerate(shown) if f.count[c] and max(abs(f.min[c]), abs(f.max[c])) < _DRAWABLE]
     for i in drawn:
         _range(ax, i, *shown[i], first=i == drawn[0])
     ax.set_yticks(range(len(shown)), [_row(f, c) for f, c in shown])
     ax.set_ylim(len(shown) - 0.5, -0.5)
     spans = [max(abs(f.min[c]), abs(f.max[c])) for f, c in (shown[i] for i in drawn)]
     small = [s for s in spans if s > 0]
-    if small and max(small) > 300 * min(small):
+    if small and max(small) / 300 > min(small):
         ax.set_xscale("symlog", linthresh=float(min(small)))
         ax.set_xlabel("value (logarithmic away from zero)")
     else:
@@ -178,6 +180,8 @@ def _range(ax: Axes, row: int, f: FieldStats, c: int, *, first: bool) -> None:
 def _row(f: FieldStats, c: int) -> str:
     name = label(f.name, 18) + (f" [{c}]" if len(f.mean) > 1 else "")
     bad = float(f.share("nans")[c] + f.share("infs")[c])
+    if f.count[c] and max(abs(f.min[c]), abs(f.max[c])) >= _DRAWABLE:
+        name += f"  to {max(f.max[c], -f.min[c]):.0e}"
     return f"{name}  {bad:.1%} NaN" if bad else name
 
 

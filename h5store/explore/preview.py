@@ -60,7 +60,7 @@ def preview(reader: Reader, field: Field, budget: Budget) -> str:
             size = int(reader._store.lengths(field.name, reader.ids[places]).sum()) * field.nbytes
             if not budget.take(size):
                 return f'<span class="h5s-dim">no preview: {count} samples are {human(size)}</span>'
-        samples = reader.take(places, fields=[field.name])[field.name]
+        samples: Any = reader.take(places, fields=[field.name])[field.name]
     except (H5StoreError, OSError) as error:
         return f'<span class="h5s-bad">cannot be read: {escape(error, 300)}</span>'
     titles = [f"sample {i}" for i in places.tolist()]

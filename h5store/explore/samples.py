@@ -88,7 +88,7 @@ def _of_each_class(reader: Reader, f: Field, n: int, seed: int) -> list[np.ndarr
     values = reader.take(looked, fields=[f.name])[f.name]
     if values.dtype.kind == "U":
         names, codes = np.unique(values, return_inverse=True)
-        classes: list[float | int] = list(range(len(names)))[:_CLASSES]
+        classes: list[float | int] = [*range(len(names))][:_CLASSES]
     else:
         codes = values
         classes = sorted(counted(values))[:_CLASSES]

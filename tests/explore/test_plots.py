@@ -46,6 +46,7 @@ def reader(tmp_path: Path) -> h5store.Reader:
 
 def drawn(figure: Any) -> None:
     """Draw it: text that cannot be laid out, or mathematics that does not parse, fails here."""
+    figure.set_dpi(30)
     figure.canvas.draw()
 
 
@@ -184,10 +185,10 @@ def test_what_cannot_be_drawn_says_why(reader: h5store.Reader, tmp_path: Path) -
 
 
 def test_samples_of_different_lengths_are_lines_that_end(tmp_path: Path) -> None:
-    reader = packed(tmp_path / "s.h5", features={"s": [np.arange(3.0), np.arange(9.0)]})
+    reader = packed(tmp_path / "s.h5", features={"s": [np.arange(30.0), np.arange(90.0)]})
     axes = reader.plot_samples()
     drawn(axes[0, 0].figure)
-    assert [np.isfinite(ax.lines[0].get_ydata()).sum() for ax in axes.flat] == [3, 9]
+    assert [np.isfinite(ax.lines[0].get_ydata()).sum() for ax in axes.flat] == [30, 90]
 
 
 def test_a_missing_matplotlib_is_told(reader: h5store.Reader, monkeypatch: pytest.MonkeyPatch) -> None:
