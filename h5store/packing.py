@@ -45,7 +45,7 @@ def pack(path: str | os.PathLike[str], source: Any = None, *, features: Any = No
     resume : bool
         Go on from an interrupted pack of the same source: samples that are committed are skipped. A pack that was
         finished is left as it is.
-    overwrite, append, codec, chunk, threads, provenance
+    overwrite, append, codec, chunk, threads
         As for `Writer`.
     shuffle : int, optional
         A seed: samples are stored in a random order, and where each was in the source is in the meta field
@@ -53,6 +53,8 @@ def pack(path: str | os.PathLike[str], source: Any = None, *, features: Any = No
         packed in order first, into ``path + ".unshuffled"``, which is removed at the end.
     limit : int, optional
         Pack the first samples only; of a folder of files, those of the first files.
+    provenance
+        As for `Writer`.
 
     Raises
     ------
