@@ -159,10 +159,12 @@ class Feeding:
 
         Parameters
         ----------
-        batch_size, shuffle, seed, drop_last
+        batch_size, shuffle, seed
             As for `loader`.
         rank, world_size : int
             This worker's share, e.g. of `MultiWorkerMirroredStrategy`. TensorFlow's own sharding is off.
+        drop_last : bool
+            As for `loader`.
         repeat : bool
             Go on with the next epoch without an end: for ``fit(steps_per_epoch=...)``.
         start : (epoch, step)
