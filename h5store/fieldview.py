@@ -37,14 +37,17 @@ class FieldView:
 
     @property
     def ndim(self) -> int:
+        """Axes, the sample axis included."""
         return len(self.shape)
 
     @property
     def size(self) -> int:
+        """Values of all samples."""
         return math.prod(s for s in self.shape if s is not None)
 
     @property
     def nbytes(self) -> int:
+        """Bytes of all samples, decoded."""
         return self.size * self.dtype.itemsize
 
     def __len__(self) -> int:
