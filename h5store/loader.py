@@ -118,6 +118,7 @@ class Loader(Position):
 
     @property
     def batch_size(self) -> int:
+        """Samples of a batch; the last one may have fewer."""
         return self.plan.batch_size
 
     def __repr__(self) -> str:
