@@ -170,9 +170,11 @@ class Looking:
 
         Parameters
         ----------
-        batch_size, shuffle, seed, window
+        batch_size, shuffle, seed
             As for `loader`.
         epoch : int
+        window : str or int, optional
+            As for `loader`.
         ax : matplotlib.axes.Axes, optional
 
         Returns

@@ -107,6 +107,7 @@ class FieldStats:
                    "constant": bool(self.constant[c])}
 
     def to_json(self) -> dict[str, Any]:
+        """As plain data."""
         rows = [] if self.quantiles is None else self.quantiles.tolist()
         values = [[None if v != v else v for v in row] for row in rows] or None
         return {"name": self.name, "role": str(self.role), "dtype": self.dtype, "shape": list(self.shape),
@@ -116,6 +117,7 @@ class FieldStats:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> FieldStats:
+        """What `to_json` gave."""
         values = data["quantiles"]
         return cls(data["name"], Role(data["role"]), data["dtype"], tuple(data["shape"]), data["axis"],
                    data["moments"] and Moments.from_json(data["moments"]),
