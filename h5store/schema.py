@@ -150,6 +150,7 @@ class Field:
         return f"{'text' if self.text else self.dtype.name} {self.shape}"
 
     def to_json(self) -> dict[str, Any]:
+        """As plain data, which JSON can hold."""
         out: dict[str, Any] = {"name": self.name, "role": str(self.role), "dtype": self.dtype.str,
                                "shape": list(self.shape)}
         if self.text:
@@ -162,6 +163,7 @@ class Field:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Field:
+        """What `to_json` gave."""
         text = "classes" in data
         # One name, three formats: x86 has 63 bits of mantissa, ARM 112, POWER 105.
         if data.get("mantissa", np.finfo(np.longdouble).nmant) != np.finfo(np.longdouble).nmant:
@@ -238,6 +240,7 @@ class Schema:
 
     @property
     def names(self) -> tuple[str, ...]:
+        """Names of all fields, in order."""
         return tuple(f.name for f in self.fields)
 
     def of(self, *roles: Role | str) -> tuple[Field, ...]:
@@ -249,6 +252,7 @@ class Schema:
         return found
 
     def with_classes(self, classes: Mapping[str, tuple[str, ...]]) -> Schema:
+        """The same fields, of which those named have these classes."""
         return Schema(tuple(replace(f, classes=classes.get(f.name, f.classes)) for f in self.fields))
 
     def mismatch(self, other: Schema) -> str | None:
