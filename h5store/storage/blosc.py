@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import ctypes
 import glob
+import importlib
 import importlib.util
 import math
 import os
 import struct
 from collections.abc import Callable, Iterable
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
-from numcodecs import blosc as _numcodecs
 
 #: A block that decodes alone: one sample of a light curve, a few dozen of a table. docs/decisions.md.
 _BLOCK_BYTES = 4096
@@ -33,6 +34,11 @@ _INT = struct.Struct("<i")
 
 
 PartDecoder = Callable[[memoryview, int, Iterable[int], Iterable[int], int], bool]
+
+
+def numcodecs(name: str) -> Any:
+    """A module of numcodecs, imported when it is needed: it takes a quarter of all that `import h5store` takes."""
+    return importlib.import_module(f"numcodecs.{name}")
 
 
 class BloscError(ValueError):
@@ -67,20 +73,21 @@ def encode(chunk: np.ndarray, typesize: int) -> bytes:
     flat = chunk.reshape(-1).view(np.uint8)
     if chunk.nbytes % typesize == 0:
         flat = flat.view(f"V{typesize}")
-    return _numcodecs.compress(flat, b"lz4", LEVEL, int(typesize != _PLAIN), block)  # type: ignore[no-any-return]
+    made: bytes = numcodecs("blosc").compress(flat, b"lz4", LEVEL, int(typesize != _PLAIN), block)
+    return made
 
 
 @lru_cache(maxsize=1)
 def _library() -> ctypes.CDLL | None:
     """hdf5plugin's Blosc filter, without importing hdf5plugin; None where it does not export c-blosc."""
-    spec = importlib.util.find_spec("hdf5plugin")
+    spec, pointer = importlib.util.find_spec("hdf5plugin"), ctypes.c_void_p
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         for path in glob.glob(os.path.join(folder, "plugins", "libh5blosc.*")):
             try:
                 library = ctypes.CDLL(path)
-                library.blosc_decompress_ctx.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-                library.LZ4_decompress_safe.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int)
-                library.blosc_getitem.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_void_p)
+                library.blosc_decompress_ctx.argtypes = pointer, pointer, ctypes.c_size_t, ctypes.c_int
+                library.LZ4_decompress_safe.argtypes = pointer, pointer, ctypes.c_int, ctypes.c_int
+                library.blosc_getitem.argtypes = pointer, ctypes.c_int, ctypes.c_int, pointer
             except (OSError, AttributeError):
                 continue
             return library
@@ -118,7 +125,7 @@ def decode(stored: memoryview, address: int, out: int, nbytes: int) -> None:
     if library is None:
         target = (ctypes.c_uint8 * nbytes).from_address(out)
         try:
-            _numcodecs.decompress(stored, np.ctypeslib.as_array(target))
+            numcodecs("blosc").decompress(stored, np.ctypeslib.as_array(target))
         except (RuntimeError, ValueError) as error:
             raise BloscError(f"Blosc stream does not decode ({error})") from error
     elif library.blosc_decompress_ctx(address, out, nbytes, 1) != nbytes:

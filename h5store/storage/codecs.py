@@ -15,13 +15,10 @@ from typing import Any
 
 import numpy as np
 from isal import isal_zlib
-from numcodecs import lz4 as _lz4
-from numcodecs import zstd as _zstd
-from numcodecs.fletcher32 import Fletcher32
-from numcodecs.shuffle import Shuffle
 
 from h5store.errors import OptionError, nearest
 from h5store.storage import blosc
+from h5store.storage.blosc import numcodecs
 
 DEFLATE, SHUFFLE, FLETCHER32 = 1, 2, 3
 BLOSC, LZ4, ZSTD = 32001, 32004, 32015
@@ -215,18 +212,18 @@ def _decode_lz4(data: np.ndarray, values: tuple[int, ...], out: np.ndarray) -> N
             out[done:done + size] = data[at + 4:at + 4 + size]
         else:
             struct.pack_into("<I", data.data, at, size)  # numcodecs wants the decoded size before the block
-            _lz4.decompress(data[at:at + 4 + length], out[done:done + size])
+            numcodecs("lz4").decompress(data[at:at + 4 + length], out[done:done + size])
         at, done = at + 4 + length, done + size
 
 
 def _encode_zstd(data: np.ndarray, values: tuple[int, ...]) -> bytes:
-    return _zstd.compress(data.reshape(-1), values[0])  # type: ignore[no-any-return]
+    return numcodecs("zstd").compress(data.reshape(-1), values[0])  # type: ignore[no-any-return]
 
 
 def _decode_zstd(data: np.ndarray, values: tuple[int, ...], out: np.ndarray) -> None:
     size = _zstd_size(data)
     _check(size == out.nbytes, f"zstd says {size} bytes, the chunk holds {out.nbytes}")
-    _zstd.decompress(data, out)
+    numcodecs("zstd").decompress(data, out)
 
 
 def _zstd_size(data: np.ndarray) -> int | None:
@@ -256,7 +253,7 @@ def _decode_deflate(data: np.ndarray, values: tuple[int, ...], out: np.ndarray) 
 
 
 def _encode_shuffle(data: np.ndarray, values: tuple[int, ...]) -> np.ndarray:
-    return np.asarray(Shuffle(values[0]).encode(data.reshape(-1).view(np.uint8)))
+    return np.asarray(numcodecs("shuffle").Shuffle(values[0]).encode(data.reshape(-1).view(np.uint8)))
 
 
 def _decode_shuffle(data: np.ndarray, values: tuple[int, ...], out: np.ndarray) -> None:
@@ -264,13 +261,13 @@ def _decode_shuffle(data: np.ndarray, values: tuple[int, ...], out: np.ndarray) 
         out[:] = data
         return
     whole = out.nbytes // values[0] * values[0]
-    Shuffle(values[0]).decode(data[:whole], out[:whole])
+    numcodecs("shuffle").Shuffle(values[0]).decode(data[:whole], out[:whole])
     out[whole:] = data[whole:]
 
 
 def _decode_fletcher32(data: np.ndarray, values: tuple[int, ...], out: np.ndarray) -> None:
     _check(data.nbytes == out.nbytes + 4, "fletcher32 chunk has another length")
-    out[:] = np.frombuffer(Fletcher32().decode(data), np.uint8)
+    out[:] = np.frombuffer(numcodecs("fletcher32").Fletcher32().decode(data), np.uint8)
 
 
 _Encoder = Callable[[Any, tuple[int, ...]], Any]
