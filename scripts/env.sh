@@ -18,6 +18,8 @@ if [ "$(cat "$venv/h5store-stamp" 2>/dev/null)" != "$wanted" ]; then
     echo "installing h5store and what its tests and demo need (some minutes the first time)"
     # shellcheck disable=SC2086  # several requirements, parted by spaces
     "$venv/bin/python" -m pip install -qq --disable-pip-version-check --editable '.[dev]' ${H5STORE_WITH:-}
+    # Where PYTHONDONTWRITEBYTECODE is set, every import would compile the package anew.
+    "$venv/bin/python" -m compileall -q h5store
     printf '%s\n' "$wanted" > "$venv/h5store-stamp"
 fi
 
