@@ -268,6 +268,9 @@ def test_a_damaged_chunk_is_told_and_the_rest_still_read(tmp_path):
 CTRL_C = """
 import sys, threading, time, numpy as np, h5store
 loader = h5store.Reader(sys.argv[1], cache=0).loader(batch_size=8, seed=0, window="20KiB")
+# What numpy imports on first use is compiled code, and some of that drops an interrupt.
+for batch in loader.epoch(0):
+    pass
 try:
     print("ready", flush=True)
     for e in range(10**6):
