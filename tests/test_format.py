@@ -17,7 +17,7 @@ import pytest
 import xxhash
 
 from h5store import Reader, Writer, pack
-from h5store.schema import CODE_DTYPE, ENDS_DTYPE, MAX_AXES, Field, Role, checked_dtype
+from h5store.schema import CODE_DTYPE, ENDS_DTYPE, MAX_AXES, Encoded, Field, Role, checked_dtype
 from h5store.storage import journal, notes
 from h5store.storage.codecs import Codec
 from h5store.storage.layout import FORMAT, PRIVATE, REST_BYTES
@@ -139,8 +139,15 @@ def test_the_example_is_a_real_schema(store: Path) -> None:
     found["provenance"]["versions"] = {}
     assert found == example
     assert set(found) == set(table("Schema", "key"))
-    keys = {key for field in found["fields"] for key in field} | {"mantissa"}
+    keys = {key for field in found["fields"] for key in field} | {"mantissa", "encoded"}
     assert keys == set(table("Schema", "key of a field"))
+
+
+def test_the_keys_of_encoded_images() -> None:
+    field = Field("image", "features", np.dtype("u1"), (None,), encoded=Encoded((4, 5, 3), "|u1"))
+    said = re.findall(r"`(\w+)`", table("Schema", "key of a field")["encoded"])
+    assert set(field.to_json()["encoded"]) == set(said)
+    assert Field.from_json(json.loads(json.dumps(field.to_json()))) == field
 
 
 def test_the_schema_is_canonical(store: Path) -> None:

@@ -17,6 +17,8 @@ from h5store.sources.listing import find
 from h5store.sources.samples import named_keys
 
 _PARQUET = (".parquet", ".pq")
+#: Text of a CSV file that becomes one block.
+_CSV_BYTES = 4 << 20
 _CSV = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 
 
@@ -166,7 +168,7 @@ class _Csv:
 
         with arrow_csv.open_csv(
             self.path,
-            arrow_csv.ReadOptions(column_names=self.columns, skip_rows=1, block_size=4 << 20),
+            arrow_csv.ReadOptions(column_names=self.columns, skip_rows=1, block_size=_CSV_BYTES),
             arrow_csv.ParseOptions(delimiter=self._delimiter),
             arrow_csv.ConvertOptions(include_columns=list(columns), column_types=dict(types)),
         ) as reader:
