@@ -139,8 +139,8 @@ class StreamSource:
         if held:
             yield self._stacked(held, at)
         if at < start:
-            raise SourceError(f"{self.name}: has {at:,} samples, but {start:,} are packed already; it is not the source "
-                              "that was being packed")
+            raise SourceError(f"{self.name}: has {at:,} samples, but {start:,} are packed already; it is not the "
+                              "source that was being packed")
 
     def _picked(self, item: Any, at: int) -> dict[str, Any]:
         if not isinstance(item, Mapping):

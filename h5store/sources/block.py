@@ -55,8 +55,8 @@ class Block:
             if name in given:
                 raise SchemaError(f"{where}: two fields are named {name!r}; names are unique in a store")
             field = schema[name] if schema is not None and name in schema else None
-            given[name] = (jagged(name, values, where, field) if is_jagged(values) or (field is not None and field.ragged)
-                           else as_values(name, values, where))
+            ragged = is_jagged(values) or (field is not None and field.ragged)
+            given[name] = jagged(name, values, where, field) if ragged else as_values(name, values, where)
             fields.append((name, role))
         if schema is None:
             schema = Schema(tuple(infer(name, role, given[name], where) for name, role in fields))
