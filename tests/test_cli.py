@@ -369,6 +369,26 @@ def test_ctrl_c_leaves_a_journal_and_says_how_to_go_on(
     assert Path("t.h5").read_bytes() == Path("whole.h5").read_bytes()
 
 
+def test_ctrl_c_before_a_shuffle_says_how_to_go_on_too(
+    run: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.savez_compressed("X.npz", X)
+    line = "pack arrays t.h5 --features X.npz --shuffle 1"
+    seal = h5store.Writer.close
+
+    def interrupted(self: h5store.Writer) -> None:
+        self.commit()
+        self._release()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(h5store.Writer, "close", interrupted)
+        code, _, err = run(line)
+    assert code == 130 and "t.h5.unshuffled.journal" in err and f"h5store {line} --resume" in err
+    assert h5store.Writer.close is seal and run(f"{line} --resume")[0] == 0
+    assert sorted(os.listdir()) == ["X.npz", "t.h5"]
+
+
 def test_the_module_is_the_command() -> None:
     done = subprocess.run([sys.executable, "-m", "h5store", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout == f"h5store, version {h5store.__version__}\n"

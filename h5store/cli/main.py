@@ -110,7 +110,10 @@ def _journal_of(given: Sequence[str]) -> str | None:
     """The journal that a pack has left, found by the path that the command line names."""
     if not given or "pack" not in given:
         return None
-    return next((journal_path(word) for word in given if os.path.exists(journal_path(word))), None)
+    # A pack that is shuffled may have been interrupted while it was packing in order.
+    kept = (path for word in given for path in (journal_path(word), journal_path(f"{word}.unshuffled"),
+                                                f"{word}.unshuffled"))
+    return next(filter(os.path.exists, kept), None)
 
 
 def _again(given: Sequence[str]) -> str:
