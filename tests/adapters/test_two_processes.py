@@ -98,7 +98,7 @@ def run_both(folder: Path, code: str, where: str, *args: str) -> list[subprocess
     done = []
     try:
         for process in running:
-            out, errors = process.communicate(timeout=110)
+            out, errors = process.communicate(timeout=200)
             done.append(subprocess.CompletedProcess(process.args, process.returncode, out, errors))
     finally:
         for process in running:
@@ -126,14 +126,14 @@ def n(request: pytest.FixtureRequest, tmp_path: Path) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(420)
 def test_torch_ddp_over_gloo(tmp_path: Path, n: int) -> None:
     pytest.importorskip("torch")
     check(run_both(tmp_path, _TORCH, free_ports(1)[0], "3", "0"), n)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(420)
 def test_ranks_with_different_plans_are_told(tmp_path: Path, n: int) -> None:
     pytest.importorskip("torch")
     if n == 96:
@@ -143,7 +143,7 @@ def test_ranks_with_different_plans_are_told(tmp_path: Path, n: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(420)
 def test_multi_worker_mirrored_strategy(tmp_path: Path, n: int) -> None:
     pytest.importorskip("tensorflow")
     check(run_both(tmp_path, _TF, ",".join(free_ports(2)), "3"), n)
