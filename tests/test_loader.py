@@ -294,6 +294,39 @@ def test_ctrl_c(path, wait, start_python):
     assert (child.returncode, out, err) == (0, "interrupted []\n", "")
 
 
+INTERRUPTED = """
+import random, signal, sys, time, numpy as np, h5store
+
+def ring(*_):
+    raise KeyboardInterrupt
+
+signal.signal(signal.SIGALRM, ring)
+reader = h5store.Reader(sys.argv[1], cache=sys.argv[2], threads=2)
+loader = reader.loader(batch_size=8, seed=0, window="6KiB")
+list(loader.epoch(0))
+for k in range(300):
+    try:
+        signal.setitimer(signal.ITIMER_REAL, random.random() * 0.01 + 1e-4)
+        end = time.monotonic() + 0.1
+        while time.monotonic() < end:
+            for _ in loader.epoch(k):
+                pass
+            reader.take(np.arange(k, 0, -1))
+    except KeyboardInterrupt:
+        pass
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+assert sorted(np.concatenate([b[0]["z"] for b in loader.epoch(0)])) == list(range(530))
+print("whole")
+"""
+
+
+@pytest.mark.parametrize("cache", ["1MiB", "0"])
+def test_interrupted_anywhere_it_reads_on(path, run_python, cache):
+    """A signal may end any line of ours: no lock stays held, no read waits for ever."""
+    assert run_python(INTERRUPTED, str(path), cache) == "whole\n"
+
+
 def test_memory_is_flat_over_epochs(tmp_path):
     h5store.pack(tmp_path / "a.h5", features=np.random.default_rng(0).random((4000, 100)), progress=False,
                  chunk="4KiB")

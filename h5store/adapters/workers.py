@@ -47,7 +47,7 @@ class Workers:
                  processes: str | None) -> None:
         self._stream, self._steps, self._transform = stream, steps, transform
         self._count, self._processes = count, processes
-        self._queue: deque[tuple[tuple[int, int], Future[Any]]] = deque()
+        self._queue: deque[tuple[tuple[int, int], Future[Any] | pool.Job]] = deque()
         self._pool: ProcessPoolExecutor | None = None
         self._lock = threading.Lock()
         if processes not in (None, "fork"):
@@ -77,7 +77,7 @@ class Workers:
             self.close()
             raise
 
-    def _next(self, place: tuple[int, int]) -> Future[Any]:
+    def _next(self, place: tuple[int, int]) -> Future[Any] | pool.Job:
         """The batch at a place, and those after it on their way."""
         if not self._queue or self._queue[0][0] != place:
             self._drop()

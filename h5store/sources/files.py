@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
@@ -274,7 +273,7 @@ def _without(parts: Iterable[np.ndarray], start: int) -> Iterator[np.ndarray]:
 class _Parts:
     """Tasks that fill arrays together."""
 
-    def __init__(self, tasks: Sequence[Future[Any]], result: Any) -> None:
+    def __init__(self, tasks: Sequence[pool.Job], result: Any) -> None:
         self._tasks, self._result = tasks, result
 
     def result(self) -> Any:

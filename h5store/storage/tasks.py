@@ -5,9 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
 
 from h5store.storage import pool
 
@@ -47,7 +45,7 @@ class Pending:
         self._then = [task for part in parts for task in part.then]
         self._lock = threading.Lock()
         self._running = 0
-        self._futures: list[Future[Any]] = []
+        self._jobs: list[pool.Job] = []
         if not self._todo:
             self._todo, self._then = deque(self._then), []
         self._inline = not ahead and len(self._todo) <= 1 and not self._then
@@ -56,7 +54,7 @@ class Pending:
 
     def _start(self, runners: int) -> None:
         self._running += runners
-        self._futures += [pool.submit(self._run) for _ in range(runners)]
+        self._jobs += [pool.submit(self._run) for _ in range(runners)]
 
     def _run(self) -> None:
         while True:
@@ -98,10 +96,10 @@ class Pending:
             return
         done = 0
         try:
-            while done < len(self._futures):  # the second step adds to them
-                futures = self._futures[done:]
-                pool.wait(futures)
-                done += len(futures)
+            while done < len(self._jobs):  # the second step adds to them
+                jobs = self._jobs[done:]
+                pool.wait(jobs)
+                done += len(jobs)
         except BaseException:
             self.cancel()
             raise
@@ -109,8 +107,4 @@ class Pending:
     def cancel(self) -> None:
         """Give the read up; returns when no task writes any more."""
         self._drop()
-        for future in list(self._futures):
-            future.cancel()
-        for future in list(self._futures):
-            if not future.cancelled():
-                future.exception()
+        pool.stop(self._jobs)
