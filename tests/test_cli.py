@@ -166,6 +166,14 @@ def test_show_prints_samples(run: Callable[..., tuple[int, str, str]], store: st
     assert "sample 2" in run("show train.h5")[1]
 
 
+def test_stats_are_plain_numbers(run: Callable[..., tuple[int, str, str]], store: str) -> None:
+    code, out, _ = run("stats train.h5 --json --quiet")
+    found = json.loads(out)["fields"]
+    assert code == 0 and len(found["flux"]) == 2, "one row a channel"
+    assert found["flux"][0]["mean"] == pytest.approx(float(X[..., 0].mean()), rel=1e-5)
+    assert "flux" in run("stats train.h5 --quiet")[1]
+
+
 def test_split_is_found_again(run: Callable[..., tuple[int, str, str]], store: str) -> None:
     code, out, _ = run("split train.h5 --by class --parts train=0.8,val=0.2 --seed 3 --json")
     assert code == 0 and json.loads(out)["parts"] == {"train": 48, "val": 12}
