@@ -24,7 +24,7 @@ from h5store.storage import codecs, handles, pool
 from h5store.storage.cache import SampleCache, parse_bytes
 from h5store.storage.chunks import ChunkTable
 from h5store.storage.fetch import ChunkedField, FieldBytes, expand
-from h5store.storage.guard import Guard
+from h5store.storage.guard import Guard, check_index
 from h5store.storage.handles import FileSource, Identity
 from h5store.storage.heap import check_count, text_bands
 from h5store.storage.layout import PRIVATE
@@ -92,7 +92,9 @@ def _store(found: Mapping[str, tuple[str, h5py.Dataset]], source: FileSource, bu
         if isinstance(opened, str):
             if length:
                 reasons[dataset.name] = opened
-            guard = Guard.of(f"{source.path}[{dataset.name!r}]", source, dataset)
+            label = f"{source.path}[{dataset.name!r}]"
+            check_index(label, dataset)
+            guard = Guard.of(label, source, dataset)
             fields[field.name] = SlowField(field, dataset.name, dataset.chunks, source, guard)
         else:
             fields[field.name] = opened

@@ -13,9 +13,30 @@ from typing import Any
 import h5py
 import numpy as np
 
-from h5store.errors import CorruptChunkError
+from h5store.errors import CorruptChunkError, FormatError
 from h5store.storage import codecs
 from h5store.storage.handles import FileSource
+
+
+def check_index(label: str, dataset: h5py.Dataset) -> None:
+    """Refuse an index of chunks with a place twice, an empty chunk, or a place that is none: libhdf5 crashes on it.
+
+    Raises
+    ------
+    FormatError
+    """
+    seen: set[tuple[int, ...]] = set()
+
+    def odd(info: Any) -> bool | None:
+        where = info.chunk_offset
+        places = zip(where, dataset.chunks, dataset.shape)
+        if where in seen or not info.size or any(at % chunk or at >= length for at, chunk, length in places):
+            return True
+        seen.add(where)
+        return None
+
+    if dataset.chunks is not None and dataset.id.get_num_chunks() and dataset.id.chunk_iter(odd):
+        raise FormatError(f"{label}: HDF5's index of chunks is damaged; restore the file from a copy")
 
 
 class Guard:
