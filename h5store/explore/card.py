@@ -38,7 +38,7 @@ def reader_card(reader: Reader) -> str:
     parts += _values(reader, [f for f in reader.schema if not f.shape], budget)
     for split in facts.splits:
         known = [(name, count) for name, count in split.items() if count is not None]
-        parts.append(part("saved split", html.counts(known, sum(n for _, n in known), _CLASSES)) if known
+        parts.append(part("saved split", html.counts(known[:_CLASSES], len(known), sum(n for _, n in known))) if known
                      else part("saved split: ", escape(", ".join(split), 200)))
     return card(*parts)
 
@@ -74,9 +74,9 @@ def _values(reader: Reader, fields: list[Field], budget: Budget) -> list[str]:
             continue
         some = "" if seen.whole else f"in {len(seen.values):,} of {seen.of:,} samples, spread evenly"
         if is_classed(f):
-            items = class_counts(f, seen, _CLASSES)
-            title = f"{escape(f.role)} <b>{escape(f.name)}</b>, {len(items):,} class{'es' * (len(items) != 1)}"
-            out.append(part(title, html.counts(items, len(seen.values), _CLASSES, some)))
+            items, classes = class_counts(f, seen, _CLASSES)
+            title = f"{escape(f.role)} <b>{escape(f.name)}</b>, {classes:,} class{'es' * (classes != 1)}"
+            out.append(part(title, html.counts(items, classes, len(seen.values), some)))
         else:
             out.append(part(f"{escape(f.role)} <b>{escape(f.name)}</b> {escape(some, 100)} ",
                             f'<span class="h5s-look">{histogram(seen)}</span>'))
@@ -163,7 +163,7 @@ def stats_card(stats: Stats) -> str:
     for f in list(stats.values())[:_ROWS]:
         if f.classes is not None and (f.dtype == "text" or f.dtype.startswith(("int", "uint", "bool"))):
             parts.append(part(f"{escape(f.role)} <b>{escape(f.name)}</b>, {len(f.classes):,} classes",
-                              html.counts(_in_order(f.classes), stats.samples, _CLASSES)))
+                              html.counts(_in_order(f.classes)[:_CLASSES], len(f.classes), stats.samples)))
     return card(*parts)
 
 

@@ -66,14 +66,13 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequen
     return '<table class="h5s-t">' + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>"
 
 
-def counts(items: Sequence[tuple[object, int]], total: int, most: int, note: str = "") -> str:
-    """Names with a bar and a number each; the rest as a number."""
-    shown = items[:most]
+def counts(shown: Sequence[tuple[object, int]], classes: int, total: int, note: str = "") -> str:
+    """Names with a bar and a number each; the rest of all classes as a number."""
     largest = max((count for _, count in shown), default=1)
     rows = [(escape(name, 40), f'<span class="h5s-bar" style="width:{max(1, round(160 * count / largest))}px"></span>'
              f"{count:,} <span class=\"h5s-dim\">{count / max(1, total):.1%}</span>") for name, count in shown]
     body = "".join(f'<tr><td>{name}</td><td style="white-space:nowrap">{bar}</td></tr>' for name, bar in rows)
-    more = f"and {len(items) - most:,} more" if len(items) > most else ""
+    more = f"and {classes - len(shown):,} more" if classes > len(shown) else ""
     tail = "; ".join(text for text in (more, note) if text)
     below = f'<div class="h5s-dim">{escape(tail, 200)}</div>' if tail else ""
     return f'<table class="h5s-t" style="width:auto">{body}</table>{below}'

@@ -76,7 +76,8 @@ def plot_labels(reader: Reader, name: str | None, *, parts: Mapping[str, Reader]
         ax.text(0.5, 0.5, "no samples" if not len(reader) else "too large to look at: see stats()", ha="center",
                 va="center", transform=ax.transAxes)
     elif is_classed(f):
-        _bars(ax, f, {part: class_counts(f, found, _CLASSES) for part, found in known.items()})
+        _bars(ax, {part: class_counts(f, found, _CLASSES) for part, found in known.items()},
+              {part: len(found.values) for part, found in known.items()})
     else:
         _distribution(ax, f, {part: found.values for part, found in known.items()})
     drawn = sum(len(found.values) for found in known.values())
@@ -88,14 +89,13 @@ def plot_labels(reader: Reader, name: str | None, *, parts: Mapping[str, Reader]
     return ax
 
 
-def _bars(ax: Axes, f: Field, parts: Mapping[str, list[tuple[Any, int]]]) -> None:
+def _bars(ax: Axes, parts: Mapping[str, tuple[list[tuple[Any, int]], int]], totals: Mapping[str, int]) -> None:
     shares = len(parts) > 1 or "" not in parts
-    first = next(iter(parts.values()))
-    classes = list(dict.fromkeys(c for counts in parts.values() for c, _ in counts))
-    shown = classes[:_CLASSES]
+    shown = list(dict.fromkeys(c for counts, _ in parts.values() for c, _ in counts))[:_CLASSES]
+    classes = max(count for _, count in parts.values())
     each = 0.8 / len(parts)
-    for i, (part, counts) in enumerate(parts.items()):
-        total = sum(n for _, n in counts) or 1
+    for i, (part, (counts, _)) in enumerate(parts.items()):
+        total = totals[part] or 1
         of = dict(counts)
         heights = [of.get(c, 0) / (total if shares else 1) for c in shown]
         place = np.arange(len(shown)) - 0.4 + each * (i + 0.5)
@@ -103,10 +103,10 @@ def _bars(ax: Axes, f: Field, parts: Mapping[str, list[tuple[Any, int]]]) -> Non
     long = len(shown) > 12 or any(len(str(c)) > 7 for c in shown)
     ax.set_xticks(np.arange(len(shown)), [label(c, 16) for c in shown], rotation=60 if long else 0,
                   ha="right" if long else "center", rotation_mode="anchor")
-    more = f", the {len(shown)} most frequent of {len(classes):,}" if len(classes) > len(shown) else ""
+    more = f", the {len(shown)} most frequent of {classes:,}" if classes > len(shown) else ""
     ax.set_xlabel(f"class{more}")
     ax.set_ylabel("share of the part" if shares else "samples")
-    if shares and first:
+    if shares:
         from matplotlib.ticker import PercentFormatter
 
         ax.yaxis.set_major_formatter(PercentFormatter(1.0))

@@ -12,7 +12,7 @@ from h5store.errors import H5StoreError
 from h5store.explore import pictures
 from h5store.explore.facts import channels_last, human, kind_of
 from h5store.explore.html import escape
-from h5store.explore.sample import counted
+from h5store.explore.sample import distinct
 from h5store.schema import Field, Role
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _CHUNK = 8 * 2**20
 _IMAGES = 8
 _SERIES = 4
 #: Values that a count of classes looks at.
-_COUNTED = 2**19
+_COUNTED = 2**18
 _BINS = 24
 
 
@@ -132,15 +132,18 @@ def is_classed(field: Field) -> bool:
     return not field.shape and (field.text or field.role is Role.LABELS and field.dtype.kind in "bui")
 
 
-def class_counts(field: Field, seen: Seen, most: int) -> list[tuple[Any, int]]:
-    """Classes by name and their counts: in their order, or the most frequent first if there are more than `most`."""
-    found = sorted(counted(seen.values).items())
-    if len(found) > most:
-        found = sorted(found, key=lambda item: -item[1])
+def class_counts(field: Field, seen: Seen, most: int) -> tuple[list[tuple[Any, int]], int]:
+    """Classes by name and their counts, and how many classes there are.
+
+    In their order; of more than `most`, those that are the most frequent, the most frequent first.
+    """
+    low, found, counts = distinct(seen.values)
+    places = np.arange(len(found)) if len(found) <= most else np.argsort(-counts, kind="stable")[:most]
     names = field.classes or ()
-    if not field.text:
-        return list(found)
-    return [(names[int(c)] if 0 <= c < len(names) else f"code {c}", n) for c, n in found]
+    items = [(low + value, count) for value, count in zip(found[places].tolist(), counts[places].tolist())]
+    if field.text:
+        items = [(names[c] if 0 <= c < len(names) else f"code {c}", n) for c, n in items]
+    return items, len(found)
 
 
 def histogram(seen: Seen) -> str:

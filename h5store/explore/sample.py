@@ -91,15 +91,21 @@ def quantiles(rows: np.ndarray) -> np.ndarray:
 
 def counted(values: np.ndarray) -> dict[float | int, int]:
     """How often each value occurs; NaN counts as one value."""
-    if values.dtype.kind in "bui" and values.size and int(values.max()) - int(values.min()) < 65_536:
-        low = int(values.min())
-        places = values - values.min() if values.dtype.kind == "u" else values.astype(np.int64) - low
-        counts = np.bincount(places.astype(np.int64).reshape(-1))
-        found = np.flatnonzero(counts)
-        # Added as Python's numbers: a sum may be too large for int64.
-        return {low + place: count for place, count in zip(found.tolist(), counts[found].tolist())}
-    found, counts = np.unique(values, return_counts=True)
-    return dict(zip(found.tolist(), counts.tolist()))
+    low, found, counts = distinct(values)
+    # Added as Python's numbers: a sum may be too large for int64.
+    return {low + value: count for value, count in zip(found.tolist(), counts.tolist())}
+
+
+def distinct(values: np.ndarray) -> tuple[int, np.ndarray, np.ndarray]:
+    """Distinct values, ascending and each less the number that comes first, and how often each occurs."""
+    if values.dtype.kind in "bui" and values.size:
+        low, high = int(values.min()), int(values.max())
+        if high - low < max(65_536, 4 * values.size):
+            places = values - values.min() if values.dtype.kind == "u" else values.astype(np.int64) - low
+            counts = np.bincount(places.astype(np.int64).reshape(-1))
+            found = np.flatnonzero(counts)
+            return low, found, counts[found]
+    return 0, *np.unique(values, return_counts=True)
 
 
 class Counts:
