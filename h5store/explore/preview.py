@@ -122,7 +122,8 @@ def scalars(reader: Reader, field: Field, budget: Budget) -> Seen | None:
             return None
         length = min(per, _COUNTED // runs, total // runs)
         starts = np.linspace(0, total - length, runs).astype(np.int64)
-        places = np.unique(starts[:, None] + np.arange(length))
+        # No two runs overlap: together they are no longer than all samples.
+        places = (starts[:, None] + np.arange(length)).reshape(-1)
     ids = places if reader._ids is None else reader._ids[places]
     return Seen(reader._read([field.name], ids)[field.name], total)
 
