@@ -9,7 +9,7 @@ import numpy as np
 
 from h5store.errors import SourceError, nearest
 from h5store.schema import Schema
-from h5store.sources.block import ROLES, Block, named
+from h5store.sources.block import ROLES, Block, as_values, named
 
 #: Decoded bytes a block of a source aims at: large against the cost of a call, small against memory.
 BLOCK_BYTES = 8 << 20
@@ -161,11 +161,13 @@ class StreamSource:
     def _stacked(self, held: list[dict[str, Any]], at: int) -> dict[str, dict[str, Any]]:
         out = {}
         for _, key in self._roles:
-            parts = [np.asarray(values[key]) for values in held]
+            parts = [_exactly(key, values[key], self.name) for values in held]
             for i, part in enumerate(parts):
                 if part.shape != parts[0].shape or _kind(part) != _kind(parts[0]):
+                    value = "" if part.ndim else f" ({part.item()!r})"
                     raise SourceError(f"{self.name}: sample {at - len(held) + i}: {key!r} has shape {part.shape} and "
-                                      f"dtype {part.dtype}, expected {parts[0].shape} and {parts[0].dtype} as before")
+                                      f"dtype {_kind(part)}{value}, expected {parts[0].shape} and {_kind(parts[0])} "
+                                      "as before")
             out[key] = np.stack(parts)
         return self._by_role(out)
 
@@ -186,8 +188,19 @@ def _kept_on_error(items: Iterable[Any]) -> Iterator[Any]:
         yield error
 
 
+def _exactly(name: str, value: Any, where: str) -> np.ndarray:
+    """A sample as an array; of Python objects where numpy would change what it holds."""
+    if isinstance(value, str):
+        return np.array(value, object)  # numpy cuts NULs off
+    if isinstance(value, (list, tuple)) or getattr(value, "ndim", 0):
+        value = as_values(name, value, where)
+        return np.asarray(getattr(value, "array", value))
+    return np.asarray(value)
+
+
 def _kind(part: np.ndarray) -> Any:
-    return "text" if part.dtype.kind in "UT" else part.dtype
+    text = part.dtype == object and part.size and isinstance(part.flat[0], str)
+    return "text" if text or part.dtype.kind in "UT" else part.dtype
 
 
 def as_source(source: Any, roles: Mapping[str, Any]) -> Source:

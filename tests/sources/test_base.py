@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from h5store.errors import SchemaError, SourceError
+from h5store.packing import pack
+from h5store.reader import Reader
 from h5store.sources import base
 from h5store.sources.base import ArraySource, StreamSource, as_source
 
@@ -117,3 +120,27 @@ def test_what_is_no_source(source: Any, roles: Any, error: type[Exception], told
 def test_each_is_one_of_two() -> None:
     with pytest.raises(SourceError, match="each='row', expected 'sample' or 'block'"):
         StreamSource([], {"features": "x"}, each="row")
+
+
+@pytest.mark.parametrize(("values", "error", "told"), [
+    (["a\0", "b"], SchemaError, "text with a NUL"),
+    ([np.ma.masked_array([1.0, 2.0], [False, True])], SchemaError, "'v' is a masked array"),
+    ([[2**53 + 1, 0.5]], SchemaError, "no one dtype holds exactly"),
+    ([[1, "a"]], SchemaError, "'v' holds Python objects"),
+    ([np.uint8(255), np.int64(256)], SourceError, r"sample 1: 'v' has shape \(\) and dtype int64 \(256\), .*uint8"),
+])
+def test_samples_that_numpy_would_change_are_refused(tmp_path: Path, values: Any, error: type[Exception],
+                                                     told: str) -> None:
+    items = [{"x": 0.0, "v": value} for value in values]
+    with pytest.raises(error, match=told):
+        pack(tmp_path / "a.h5", items, features="x", labels="v", progress=False)
+    assert not (tmp_path / "a.h5").exists()
+
+
+def test_samples_as_lists_and_text_are_kept(tmp_path: Path) -> None:
+    items = [{"x": [i, i + 0.5], "words": ["b", "c" * i], "word": np.str_("é" * i)} for i in range(1, 4)]
+    pack(tmp_path / "a.h5", items, features="x", labels="word", meta="words", progress=False)
+    with Reader(tmp_path / "a.h5") as reader:
+        taken = reader.take(slice(None))
+    for name, values in taken.items():
+        assert values.tolist() == [item[name] for item in items]
