@@ -68,6 +68,8 @@ def pack(path: str | os.PathLike[str], source: Any = None, *, features: Any = No
     path = store_path(path)
     Codec.parse(codec), parse_chunk(chunk)  # before any sample is read
     taken = as_source(source, {"features": features, "aux": aux, "labels": labels, "weights": weights, "meta": meta})
+    if os.path.isdir(path):
+        raise StoreExistsError(f"{path}: a folder is here, expected the path of a file; write elsewhere")
     if os.path.exists(path) and not (resume or overwrite or append):
         raise StoreExistsError(f"{path}: a file is already here; replace it with overwrite=True, add to it with "
                                "append=True, or write elsewhere")

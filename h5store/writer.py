@@ -186,7 +186,8 @@ class Writer:
         else:
             told = self._layout.schema.mismatch(layout.schema)
             if told:
-                raise SchemaError(f"{self.path}: schema= differs from the store's: {told}")
+                raise SchemaError(f"{self.path}: the fields differ from the store's: {told}; nothing is cast "
+                                  "in silence: give the same fields, converted with .astype() if need be")
 
     def _plan(self, schema: Schema) -> Layout:
         return replace(Layout.plan(schema, *self._options), provenance=self._provenance)

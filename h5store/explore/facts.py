@@ -106,8 +106,9 @@ class Facts:
         """One line: samples, size, codec, ratio."""
         of = "" if self.samples == self.of else f" of {self.of:,}"
         plural = "" if self.samples == 1 else "s"
-        codec = f", {self.codec}, {self.size / max(1, self.raw):.2f} of raw" if self.codec else ""
-        return f"{self.samples:,}{of} sample{plural}, {human(self.size)}{codec}"
+        codec = f", {self.codec}" if self.codec else ""
+        ratio = f", {self.size / self.raw:.2f} of raw" if self.codec and self.raw else ""
+        return f"{self.samples:,}{of} sample{plural}, {human(self.size)}{codec}{ratio}"
 
 
 def facts_of(reader: Reader, most_fields: int = 64, splits: bool = False) -> Facts:

@@ -446,6 +446,11 @@ def test_a_transform_may_change_everything(reader):
     model.fit(data, epochs=2, verbose=0)
 
 
+def test_a_transform_that_cannot_be_called_is_refused_at_once(reader):
+    with pytest.raises(OptionError, match="transform=3, expected a function"):
+        reader.to_keras(batch_size=BATCH, transform=3)
+
+
 def test_an_error_in_a_transform_reaches_the_user(reader):
     def broken(x, y):
         raise ZeroDivisionError("in a transform")

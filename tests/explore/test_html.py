@@ -254,3 +254,9 @@ def test_the_repr_fits_whatever_the_names(tmp_path: Path) -> None:
     lines = repr(opened[-1]).splitlines()
     assert len(lines) == 3
     assert max(map(width, lines)) <= 100
+
+
+def test_an_empty_store_has_no_ratio(tmp_path: Path) -> None:
+    h5store.pack(tmp_path / "none.h5", features=np.empty((0, 4), "f4"), progress=False)
+    opened.append(h5store.Reader(tmp_path / "none.h5"))
+    assert "0 samples" in repr(opened[-1]) and "of raw" not in repr(opened[-1]).splitlines()[0]
