@@ -80,8 +80,8 @@ def test_no_other_file_is_opened(case: str, tmp_path: Path) -> None:
             "import os; os.close(os.open(folder / 'begin', os.O_CREAT))\n"
             "exercise.as_foreign(str(path)); exercise.as_store(str(path))\n")
     log = tmp_path / "log"
-    done = subprocess.run(["strace", "-f", "-qq", "-e", "trace=open,openat", "-o", str(log), sys.executable, "-c", code],
-                          capture_output=True, text=True, timeout=110)
+    watch = ["strace", "-f", "-qq", "-e", "trace=open,openat", "-o", str(log)]
+    done = subprocess.run([*watch, sys.executable, "-c", code], capture_output=True, text=True, timeout=110)
     if "ptrace" in done.stderr:
         pytest.skip("strace may not trace here")
     assert done.returncode == 0, done.stderr
