@@ -206,7 +206,8 @@ class Feeding:
             Processes that read and transform. 0: threads of this one read, which is fastest without a transform.
         **options
             More of `loader`: `normalize`, `balance`, `odds`, `bucket`, `window`. And for the ``DataLoader``:
-            `pin_memory`, `persistent_workers`, `multiprocessing_context`, `prefetch_factor`, `timeout`, `worker_init_fn`.
+            `pin_memory`, `persistent_workers`, `multiprocessing_context`, `prefetch_factor`, `timeout`,
+            `worker_init_fn`.
 
         Returns
         -------

@@ -12,12 +12,12 @@ import numpy as np
 from h5store.batching import Batching, Form
 from h5store.choosing import Choosing
 from h5store.encoded import read_loose
-from h5store.errors import FieldNotFound, OptionError, SchemaError, SelectionError, StaleStoreError, nearest
+from h5store.errors import FieldNotFound, OptionError, SelectionError, StaleStoreError, nearest
 from h5store.feeding import Feeding
 from h5store.fieldview import FieldView
 from h5store.looking import Looking
 from h5store.sampling.select import as_ids
-from h5store.schema import Field, Role, Schema
+from h5store.schema import Field, Schema
 from h5store.storage.store import DEFAULT_CACHE, Store
 
 

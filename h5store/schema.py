@@ -248,7 +248,8 @@ class Schema:
         found: tuple[Field, ...] | None = self._by_roles.get(roles)  # type: ignore[attr-defined]
         if found is None:  # asked for with every batch
             wanted = {Role(r) for r in roles}
-            found = self._by_roles[roles] = tuple(f for f in self.fields if f.role in wanted)  # type: ignore[attr-defined]
+            found = tuple(field for field in self.fields if field.role in wanted)
+            self._by_roles[roles] = found  # type: ignore[attr-defined]
         return found
 
     def with_classes(self, classes: Mapping[str, tuple[str, ...]]) -> Schema:

@@ -127,8 +127,8 @@ def _advice(reader: Reader, rates: dict[str, float]) -> list[str]:
     if layout is None:
         return out
     if not fits and rates["random"] < rates["shuffled"] / 20:
-        out.append("shuffle=True reads each chunk once; if you need uniformly random batches over more data than a cache "
-                   "holds, pack with chunk='random'")
+        out.append("shuffle=True reads each chunk once; if you need uniformly random batches over more data than a "
+                   "cache holds, pack with chunk='random'")
     if layout.codec.name in ("gzip", "zstd") and not fits:
         out.append(f"codec {layout.codec} makes small files; codec='lz4' decodes several times as fast")
     if layout.codec.name != "none" and store.stored_bytes and store.stored_bytes > 0.9 * raw:

@@ -234,8 +234,8 @@ def _check_class_weight(batch: Any, schema: Schema) -> None:
     names = {role: ", ".join(repr(f.name) for f in schema.of(role)) for role in (Role.LABELS, Role.WEIGHTS)}
     if len(batch) == 3:
         raise OptionError(f"fit: class_weight beside weights ({names[Role.WEIGHTS] or 'of the transform'}): Keras "
-                          "takes one of them; leave class_weight out and multiply it into the weights, or leave these out "
-                          "with to_keras(transform=lambda inputs, labels, weights: (inputs, labels))")
+                          "takes one of them; leave class_weight out and multiply it into the weights, or leave these "
+                          "out with to_keras(transform=lambda inputs, labels, weights: (inputs, labels))")
     if len(batch) == 2 and isinstance(batch[1], dict):
         raise OptionError(f"fit: class_weight with several labels ({names[Role.LABELS]}): Keras weighs the classes of "
                           "one; give every sample its own instead, as weights={...} when packing or from a transform")

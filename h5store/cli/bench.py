@@ -15,7 +15,8 @@ from h5store.speed import measure
 @click.argument("file")
 @click.option("--batch-size", type=click.IntRange(1), default=256, show_default=True, metavar="N")
 @click.option("--threads", type=click.IntRange(1, 64), help="Threads; all cores by default.")
-@click.option("--cache", default="256MiB", show_default=True, metavar="SIZE", help="Decoded samples to keep; 0 for none.")
+@click.option("--cache", default="256MiB", show_default=True, metavar="SIZE",
+              help="Decoded samples to keep; 0 for none.")
 @json_option
 @debug_option
 def bench(file: str, batch_size: int, threads: int | None, cache: str, as_json: bool) -> int:

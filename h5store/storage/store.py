@@ -148,7 +148,8 @@ class Store:
 
     def gather(self, ids: np.ndarray, out: Mapping[str, np.ndarray], *, ahead: bool = False) -> Pending:
         """Begin to read samples `ids` (int64, in range) into the arrays of `out`, by field name."""
-        return Pending([self._fields[name].gather(ids, array) for name, array in out.items()], self.threads, ahead=ahead)
+        parts = [self._fields[name].gather(ids, array) for name, array in out.items()]
+        return Pending(parts, self.threads, ahead=ahead)
 
     def runs(self, ranges: np.ndarray, out: Mapping[str, np.ndarray]) -> Pending:
         """Begin to read runs [lo, hi) of samples, shape (k, 2), one after the other into the arrays of `out`."""
