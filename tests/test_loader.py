@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 import itertools
 import json
 import os
@@ -509,3 +510,18 @@ def test_a_loader_pickles_with_its_place(reader):
     other = pickle.loads(raw)
     assert served(other) == served(loader)
     other.reader.close()
+
+
+@pytest.mark.parametrize("fewer", [0, 1, 2])
+def test_a_held_batch_is_known_however_the_interpreter_counts(monkeypatch, fewer):
+    count = sys.getrefcount
+    monkeypatch.setattr(sys, "getrefcount", lambda array: count(array) - fewer)
+    spec = importlib.util.find_spec("h5store.windows")
+    windows = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(windows)
+    buffer = {"x": np.zeros(8), "y": np.zeros(8)}
+    assert windows._unshared(buffer)
+    held = buffer["y"][2:4]
+    assert not windows._unshared(buffer)
+    del held
+    assert windows._unshared(buffer)
