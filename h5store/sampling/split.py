@@ -102,7 +102,7 @@ def _assign(n: int, sizes: Ids, by: ArrayLike | None, groups: ArrayLike | None, 
     if owners.max() + 1 < parts:
         raise SplitError(f"split: too few groups; expected at least one for each of {parts} parts, got "
                          f"{owners.max() + 1}; use fewer parts or finer groups")
-    return _grouped(codes, np.outer(counts, sizes / n), owners, rng)
+    return _grouped(codes, np.outer(counts, sizes / n).astype(np.float64), owners, rng)
 
 
 def _too_rare(classes: NDArray[Any], counts: Ids, parts: int) -> str:

@@ -192,7 +192,7 @@ def _exactly(name: str, value: Any, where: str) -> np.ndarray:
     """A sample as an array; of Python objects where numpy would change what it holds."""
     if isinstance(value, str):
         return np.array(value, object)  # numpy cuts NULs off
-    if isinstance(value, (list, tuple)) or getattr(value, "ndim", 0):
+    if isinstance(value, (list, tuple)) or np.ndim(value):
         value = as_values(name, value, where)
         return np.asarray(getattr(value, "array", value))
     return np.asarray(value)
