@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import importlib.metadata
 import os
 import platform
 import shutil
@@ -94,8 +93,10 @@ def doctor(path: str | os.PathLike[str] | None = None) -> Diagnosis:
 
 
 def _versions() -> Finding:
+    from importlib import metadata
+
     parts = [f"h5store {__version__}", f"h5py {h5py.__version__}", f"HDF5 {h5py.version.hdf5_version}"]
-    parts += [f"{name} {importlib.metadata.version(name)}" for name in ("numpy", "hdf5plugin", "numcodecs")]
+    parts += [f"{name} {metadata.version(name)}" for name in ("numpy", "hdf5plugin", "numcodecs")]
     return Finding("versions", ", ".join([f"Python {platform.python_version()}", *parts, sys.platform]))
 
 

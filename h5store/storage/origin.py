@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -36,6 +35,8 @@ def of(given: Mapping[str, Any] | None) -> dict[str, Any]:
         raise OptionError(f"provenance: expected a mapping of what JSON can hold, got {given!r} ({error})") from None
     if len(dumps(kept)) > _MOST:
         raise OptionError(f"provenance: takes {len(dumps(kept)):,} bytes, expected at most {_MOST:,}")
+    from importlib import metadata  # takes longer than most of our own modules, and only writers need it
+
     versions = {"h5store": __version__, "hdf5": h5py.version.hdf5_version}
-    versions |= {name: importlib.metadata.version(name) for name in _PACKAGES}
+    versions |= {name: metadata.version(name) for name in _PACKAGES}
     return {**kept, "versions": versions}
