@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from h5store.adapters.stream import Stream
 from h5store.adapters.transform import caller
-from h5store.adapters.workers import Workers, close_all, process_method
+from h5store.adapters.workers import Workers, close_all, process_method, when_gone
 from h5store.errors import OptionError, SchemaError, require
 from h5store.loader import Loader
 from h5store.schema import Role, Schema
@@ -116,6 +116,8 @@ def _batches_class() -> type:
             if known:
                 self._steps[adapter] = self._current = steps
             if owner is not None:
+                if owner not in self._iterators:
+                    when_gone(owner, self._left)
                 self._iterators.add(owner)
             if self._workers is not None and adapter not in self._ending:
                 self._ending[adapter] = weakref.finalize(adapter, close_all)
@@ -167,6 +169,11 @@ def _batches_class() -> type:
             self._within = False
             if self._workers is not None:
                 self._workers.close()
+
+        def _left(self) -> None:
+            """End the processes of a fit that was interrupted: Keras tells nobody, and TensorFlow keeps the adapter."""
+            if not self._iterators and self._workers is not None:
+                self.on_epoch_end()
 
         def go_to(self, epoch: int, step: int = 0) -> None:
             """Begin the next pass at `step` of `epoch`."""

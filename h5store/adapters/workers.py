@@ -123,6 +123,22 @@ def close_all() -> None:
             pool.submit(_close, list(_open))
 
 
+def when_gone(owner: Any, close: Callable[[], None]) -> None:
+    """Call the method `close` soon after `owner` was collected, by another thread for the same reason."""
+    weakref.finalize(owner, _soon, weakref.WeakMethod(close)).atexit = False
+
+
+def _soon(method: weakref.WeakMethod[Callable[[], None]]) -> None:
+    with contextlib.suppress(RuntimeError):
+        pool.submit(_call, method)
+
+
+def _call(method: weakref.WeakMethod[Callable[[], None]]) -> None:
+    close = method()
+    if close is not None:
+        close()
+
+
 def _close(some: list[Workers]) -> None:
     for workers in some:
         workers.close()
