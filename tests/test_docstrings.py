@@ -20,6 +20,7 @@ WITH_EXAMPLES = sorted(
     ".".join(["h5store", *file.relative_to(PACKAGE).with_suffix("").parts])
     for file in PACKAGE.rglob("*.py") if ">>> " in file.read_text("utf-8")
 )
+NEEDS = {"h5store.sources.tables": "pyarrow"}
 # numpydoc's names for: no docstring; a parameter that is not there; parameters in another order.
 FAULTS = {"GL08", "PR02", "PR03"}
 
@@ -43,6 +44,7 @@ def doors() -> list[str]:
 
 @pytest.mark.parametrize("name", WITH_EXAMPLES)
 def test_the_examples_of_a_module_hold(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip(NEEDS.get(name, "h5store"))
     monkeypatch.chdir(tmp_path)
     result = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
     assert result.attempted > 0

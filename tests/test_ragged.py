@@ -21,7 +21,7 @@ from h5store.ragged import Ragged
 Open = Callable[..., h5store.Reader]
 N = 200
 LENGTHS = np.random.default_rng(0).integers(0, 30, N)
-SERIES = [np.arange(n * 3, dtype="f4").reshape(n, 3) + 1000 * i for i, n in enumerate(LENGTHS)]
+SERIES = [np.arange(n * 3, dtype="f4").reshape(n, 3) + np.float32(1000 * i) for i, n in enumerate(LENGTHS)]
 SCHEMA = h5store.Schema((h5store.Field("s", "features", "f4", (None, 3)), h5store.Field("y", "labels", "i8")))
 
 

@@ -14,6 +14,7 @@ NEEDS = {
     "to_tf": ("tensorflow",),
     "to_torch": ("torch",),
     "to_grain": ("grain",),
+    "parts=parts": ("keras", "tensorflow"),  # goes on from the block that trains
 }
 
 
