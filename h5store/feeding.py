@@ -100,11 +100,11 @@ class Feeding:
             raise OptionError(f"{self.path}: {(asked or ['bucket'])[0]}= changes the order of the samples, and "
                               "shuffle=False keeps it; leave one of them out")
         if asked and bucket is not None:
-            raise OptionError(f"{self.path}: {asked[0]}= and bucket= exclude each other")
+            raise OptionError(f"{self.path}: {asked[0]}= and bucket= exclude each other; leave one of them out")
         if bucket is not None:
             if not self._field(bucket).ragged:
                 raise OptionError(f"{self.path}: bucket={bucket!r} is no variable-length field, all its samples have "
-                                  f"shape {self._field(bucket).shape}")
+                                  f"shape {self._field(bucket).shape}; leave bucket out")
             return Bucketed(self._store.lengths(bucket, self.ids))
         if balance is not None:
             return Balanced(self._values_of(balance), odds)  # type: ignore[arg-type]
@@ -120,7 +120,7 @@ class Feeding:
         ----------
         batch_size : int
         shuffle : True, "full" or False
-            As for `loader`. False for `evaluate` and `predict`, whose results come in the order of the file.
+            As for `loader`. Give False for `evaluate` and `predict`, whose results come in the order of the batches.
         seed : int, optional
             Same seed, same batches, whatever `fit` is told to shuffle and whatever the global `random` holds.
         drop_last : bool
@@ -138,7 +138,7 @@ class Feeding:
         -------
         keras.utils.PyDataset
             With `steps_per_epoch`, `fit` goes on through the epochs without an end. ``resume(folder)`` is a callback
-            that saves and restores the position with the model.
+            that saves and restores the position with the model; ``go_to(epoch)`` chooses the epoch that comes next.
 
         Raises
         ------

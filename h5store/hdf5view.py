@@ -16,6 +16,7 @@ import h5py
 
 from h5store.schema import Field
 from h5store.storage.layout import dataset_path
+from h5store.storage.opening import hdf5_file
 from h5store.storage.store import Store
 
 #: Seconds and address space that the process gets.
@@ -41,7 +42,7 @@ def problems(path: str) -> list[str]:
 def _look(store: Store) -> Iterator[str]:
     assert store.layout is not None
     try:
-        with h5py.File(store.path, "r", locking=False) as file:
+        with hdf5_file(store.path, keep=False) as file:
             for f in store.layout.columns:
                 told = _dataset_problem(store, file, f)
                 if told:

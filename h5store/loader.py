@@ -98,7 +98,8 @@ class Loader(Position):
         self._ragged = tuple(f.name for f in reader.model_fields() if f.ragged)
         blocks = max(_LEAST_BLOCKS, parse_bytes(window, "window") // max(1, sample * block))
         self.plan = EpochPlan(n=len(reader), batch_size=batch_size, shuffle=shuffle, seed=self.seed, block=block,
-                              starts=starts, window=blocks, drop_last=drop_last, rank=rank, world_size=world_size)
+                              starts=starts, window=blocks, drop_last=drop_last, rank=rank, world_size=world_size,
+                              where=reader.path)
         self._rest: EpochPlan | None = None  # of the current epoch, after a change of world_size
         self._buffers: list[dict[str, np.ndarray]] = []
 
@@ -195,10 +196,21 @@ class Loader(Position):
             self.advance(step)
             yield batch
 
-    def _batches(self, plan: EpochPlan, epoch: int, start: int) -> Iterator[tuple[Any, ...]]:
+    def need_batches(self, plan: EpochPlan | None = None) -> None:
+        """
+        Raises
+        ------
+        SchemaError
+            There is nothing to feed.
+        """
+        plan, samples = plan or self.plan, len(self.reader)
         if not len(plan):
-            raise SchemaError(f"{self.reader.path}: no batches: {len(self.reader)} samples in batches of "
-                              f"{plan.batch_size}{' with drop_last=True' if plan.drop_last else ''}")
+            mend = (f"in batches of {plan.batch_size} with drop_last=True; leave drop_last out, or take smaller batches"
+                    if samples else "in this reader; write some, or select others")
+            raise SchemaError(f"{self.reader.path}: no batches to feed: {samples} samples {mend}")
+
+    def _batches(self, plan: EpochPlan, epoch: int, start: int) -> Iterator[tuple[Any, ...]]:
+        self.need_batches(plan)
         if self._ragged or self._choice is not None:
             return self._by_ids(plan, epoch, start, os.getpid())
         windows = Windows(self.reader._store, self._ids, self._fields, plan.windows(epoch, start), self._buffers)

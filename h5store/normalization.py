@@ -138,12 +138,14 @@ def _chosen(reader: Reader, fields: str | Sequence[str] | None) -> list[Field]:
     if fields is None:
         found = [f for f in reader.schema.of(Role.FEATURES, Role.AUX) if not f.text and f.dtype.kind in "iuf"]
         if not found:
-            raise OptionError(f"{reader.path}: normalization: no numeric input field; name the fields")
+            raise OptionError(f"{reader.path}: normalization: no numeric input field; name the fields: "
+                              "normalization(fields=[...])")
     else:
         found = [reader._field(name) for name in ([fields] if isinstance(fields, str) else fields)]
     for f in found:
         if f.text or f.dtype.kind not in "iuf":
-            raise OptionError(f"{reader.path}: normalization: field {f.name!r} is {f.describe()}, expected numbers")
+            raise OptionError(f"{reader.path}: normalization: field {f.name!r} is {f.describe()}, expected numbers; "
+                              "leave it out of fields=")
     if not len(reader):
-        raise OptionError(f"{reader.path}: normalization: no samples to measure")
+        raise OptionError(f"{reader.path}: normalization: no samples to measure; take a reader that has some")
     return found

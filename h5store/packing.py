@@ -200,7 +200,7 @@ def _fill(writer: Writer, source: Source, start: int, progress: bool) -> None:
     total = source.length
     if total is not None and start > total:
         raise SourceError(f"{source.name}: has {total:,} samples, but {start:,} are packed already; it is not the "
-                          "source that was being packed")
+                          "source that was being packed: go on with that, or begin anew with overwrite=True")
     with tqdm(total=total, initial=start, unit=" samples", unit_scale=True, disable=not progress,
               desc=os.path.basename(writer.path)) as bar:
         blocks = source.blocks(start)

@@ -110,7 +110,8 @@ class Field:
             object.__setattr__(self, "dtype", checked_dtype(self.name, self.dtype))
         object.__setattr__(self, "shape", _checked_shape(self.name, self.shape))
         if self.classes is not None and not self.text:
-            raise SchemaError(f"field {self.name!r}: only text fields have classes, dtype is {self.dtype}")
+            raise SchemaError(f"field {self.name!r}: only text fields have classes, dtype is {self.dtype}; leave "
+                              "classes out, or give dtype=str")
         if self.encoded is not None and (self.dtype != np.uint8 or self.shape != (None,)):
             raise SchemaError(f"field {self.name!r}: encoded images are uint8 of shape (None,), not {self.dtype} "
                               f"{self.shape}")
@@ -284,14 +285,15 @@ def _check_name(name: object) -> None:
     try:
         name.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise SchemaError(f"field {name!r}: the name is not valid Unicode ({error.reason})") from error
+        raise SchemaError(f"field {name!r}: the name is not valid Unicode ({error.reason}); rename the "
+                          "field") from error
 
 
 def _checked_shape(name: str, shape: Any) -> tuple[Any, ...]:
     try:
         out = tuple(None if s is None and i == 0 else int(s) for i, s in enumerate(shape))
     except (TypeError, ValueError):
-        raise SchemaError(f"field {name!r}: shape {shape!r} is not a tuple of ints") from None
+        raise SchemaError(f"field {name!r}: shape {shape!r} is not a tuple of ints, such as (28, 28)") from None
     if len(out) > MAX_AXES:
         raise SchemaError(f"field {name!r}: a sample has {len(out)} axes, HDF5 holds at most {MAX_AXES} beside "
                           "the sample axis; reshape it to fewer")
@@ -322,13 +324,14 @@ def checked_dtype(name: str, dtype: Any) -> np.dtype:
     try:
         dt = np.dtype(dtype)
     except TypeError as error:
-        raise SchemaError(f"field {name!r}: {dtype!r} is not a dtype ({error})") from None
+        raise SchemaError(f"field {name!r}: {dtype!r} is not a dtype ({error}); expected such as 'float32', or "
+                          "str for text") from None
     if dt.kind in "biufc":
         # "=" where it is the same: numpy does not hand on a longdouble whose order is spelled out.
         return dt.newbyteorder("=" if sys.byteorder == "little" else "<")
     advice = {
         "V": f"give each member as a field of its own, e.g. {{'{(dt.names or ('x',))[0]}': "
-             f"X[{(dt.names or ('x',))[0]!r}]}}" if dt.names else "view it as a numeric dtype",
+             f"X[{(dt.names or ('x',))[0]!r}]}}" if dt.names else _bits(dt),
         "O": "objects have no fixed size: give text as str, ragged rows padded to one shape",
         "S": "decode bytes to text first: numpy.char.decode(values, 'utf-8')",
         "M": "give times as numbers: values.astype('int64') (and note the unit)",
@@ -336,6 +339,13 @@ def checked_dtype(name: str, dtype: Any) -> np.dtype:
     }.get(dt.kind, "convert it with .astype(...)")
     raise SchemaError(f"field {name!r}: dtype {dt} is not stored; expected bool, integer, float, complex "
                       f"or text; {advice}")
+
+
+def _bits(dt: np.dtype) -> str:
+    """What to do with numbers that numpy has no dtype for: bfloat16, float8 and such."""
+    if dt.type is np.void:
+        return "view it as a numeric dtype"
+    return f"convert it with .astype('float32'), or store its bits: values.view('uint{8 * dt.itemsize}')"
 
 
 def dumps(data: Any) -> bytes:

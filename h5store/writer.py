@@ -53,7 +53,7 @@ class Writer:
         plugins. Opening with `append` or `resume` keeps the store's own.
     chunk : str or int
         Size of the chunks of the largest field, e.g. ``"256KiB"``; or samples a chunk; or ``"random"``, small
-        chunks for uniformly random reading of data that no cache holds.
+        chunks for uniformly random reading of data that no cache holds. At most 64 MiB.
     threads : int, optional
         Encoding threads; all cores by default.
     schema : Schema, optional

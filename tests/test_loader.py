@@ -377,8 +377,10 @@ def test_ranks_that_shuffle_without_a_seed_are_refused(reader, shuffle):
     ({"drop_last": 3}, "drop_last"),
 ])
 def test_bad_knobs(reader, options, name):
-    with pytest.raises(OptionError, match=name):
+    with pytest.raises(OptionError, match=name) as told:
         reader.loader(**{"batch_size": 8, "seed": 0, **options})
+    assert str(told.value).startswith(reader.path) or name == "window"
+    assert "EpochPlan" not in str(told.value)
 
 
 def test_nothing_to_serve_is_said(reader):

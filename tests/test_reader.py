@@ -462,6 +462,19 @@ def test_close_then_read_again(path, data):
     r.close()
 
 
+def test_closing_a_reader_leaves_others_of_the_file_reading(path, data):
+    one, other = h5store.Reader(path, cache=0), h5store.Reader(path, cache=0)
+    equal(other["flux"][:2], data["flux"][:2])
+    batches = other.loader(batch_size=10, shuffle=False).epoch(0)
+    first = next(batches)[0]["flux"]
+    one.close()
+    equal(np.concatenate([first, *(batch[0]["flux"] for batch in batches)]), data["flux"])
+    equal(other["flux"][[5, 1]], data["flux"][[5, 1]])
+    other.close()
+    equal(one["flux"][3], data["flux"][3])
+    one.close()
+
+
 def test_close_while_a_loader_reads_ahead_gives_no_wrong_sample(tmp_path):
     n = 4000
     x = np.repeat(np.arange(1, n + 1), 64).reshape(n, 64)

@@ -72,7 +72,8 @@ class BatchSource:
     def __getitem__(self, index: int) -> tuple[Any, ...]:
         number = operator.index(index)
         if number < 0 or not len(self):
-            raise SelectionError(f"{self!r}: no batch {number}; expected an int >= 0")
+            raise SelectionError(f"{self!r}: no batch {number}, expected an int of at least 0: they count "
+                                 "through all epochs")
         batch: tuple[Any, ...] = self._stream.get(*divmod(number, len(self)))
         return batch
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from h5store.adapters.stream import Stream
 from h5store.adapters.transform import caller
 from h5store.adapters.workers import Workers, close_all, process_method, when_gone
-from h5store.errors import OptionError, SchemaError, require
+from h5store.errors import OptionError, require
 from h5store.loader import Loader
 from h5store.schema import Role, Schema
 
@@ -40,9 +40,7 @@ def keras_batches(loader: Loader, transform: Callable[..., Any] | None = None, w
     ------
     MissingExtraError, SchemaError
     """
-    if not len(loader):
-        raise SchemaError(f"{loader.reader.path}: no batches to feed: {len(loader.reader)} samples in batches of "
-                          f"{loader.batch_size}{' with drop_last=True' if loader.plan.drop_last else ''}")
+    loader.need_batches()
     if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
         raise OptionError(f"to_keras: workers={workers!r}, expected an int of at least 1")
     made: PyDataset = _batches_class()(loader, transform, workers, use_multiprocessing)

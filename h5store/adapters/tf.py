@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from h5store.errors import SchemaError, require
+from h5store.errors import require
 from h5store.loader import Loader
 from h5store.ragged import Ragged
 
@@ -25,9 +25,7 @@ def tf_batches(loader: Loader, repeat: bool, start: tuple[int, int]) -> tf.data.
     MissingExtraError, SchemaError
     """
     tf = require("tensorflow", "tensorflow", "to_tf")
-    if not len(loader):
-        raise SchemaError(f"{loader.reader.path}: no batches to feed: {len(loader.reader)} samples in batches of "
-                          f"{loader.batch_size}{' with drop_last=True' if loader.plan.drop_last else ''}")
+    loader.need_batches()
     passes = _Passes(loader, repeat, *start)
     wanted = signature(loader)
     ragged = tf.nest.map_structure(lambda spec: isinstance(spec, tf.RaggedTensorSpec), wanted)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from h5store.adapters.transform import caller
-from h5store.errors import OptionError, SchemaError, require
+from h5store.errors import OptionError, require
 from h5store.loader import Loader
 from h5store.position import step_ranges
 from h5store.sampling.plan import EpochPlan
@@ -54,9 +54,7 @@ def torch_batches(loader: Loader, transform: Callable[..., Any] | None, options:
     ------
     MissingExtraError, SchemaError, OptionError
     """
-    if not len(loader):
-        raise SchemaError(f"{loader.reader.path}: no batches to feed: {len(loader.reader)} samples in batches of "
-                          f"{loader.batch_size}{' with drop_last=True' if loader.plan.drop_last else ''}")
+    loader.need_batches()
     ours = {"shuffle", "sampler", "batch_sampler", "batch_size", "drop_last", "collate_fn", "dataset"} & set(options)
     if ours:
         raise OptionError(f"to_torch: {sorted(ours)[0]!r} is decided by the plan; for a DataLoader of your own take "

@@ -144,10 +144,11 @@ def _one(batches: Any, step: int) -> tuple[Any, ...]:
         return batches.batch(0, step)  # type: ignore[no-any-return]
     if hasattr(batches, "__getitem__"):
         return tuple(batches[step])
+    i = -1
     for i, batch in enumerate(batches):
         if i == step:
             return tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)
-    raise OptionError(f"plot_batch: there is no step {step}")
+    raise OptionError(f"plot_batch: there is no step {step}; expected one below {i + 1}: there are no more batches")
 
 
 def _label_texts(labels: Any, n: int) -> list[str]:

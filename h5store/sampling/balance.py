@@ -1,18 +1,16 @@
-"""Pure arithmetic: class-balanced draws and weights. Sees labels as plain arrays, never a store."""
+"""Pure arithmetic: class-balanced draws. Sees labels as plain arrays, never a store."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar, overload
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from h5store.errors import OptionError
 
-__all__ = ["balanced_order", "class_weights"]
-
-Class = TypeVar("Class")
+__all__ = ["balanced_order"]
 
 
 def balanced_order(labels: ArrayLike, *, seed: int, epoch: int, size: int | None = None,
@@ -44,10 +42,9 @@ def balanced_order(labels: ArrayLike, *, seed: int, epoch: int, size: int | None
     size = labels.size if size is None else size
     for name, value in (("seed", seed), ("epoch", epoch), ("size", size)):
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0:
-            raise OptionError(f"balanced_order: {name!r} is out of range; expected an int >= 0, "
-                              f"got {value!r}")
+            raise OptionError(f"balance: {name}={value!r}, expected an int of at least 0")
     if labels.ndim != 1 or (labels.size == 0 and size > 0):
-        raise OptionError(f"balanced_order: 'labels' has shape {labels.shape}, expected (n,) with n > 0")
+        raise OptionError(f"balance: the classes have shape {labels.shape}, expected (n,) with n > 0: one a sample")
     if size == 0:
         return np.empty(0, np.int64)
     classes, codes, counts = np.unique(labels, return_inverse=True, return_counts=True)
@@ -63,46 +60,6 @@ def balanced_order(labels: ArrayLike, *, seed: int, epoch: int, size: int | None
     return ids
 
 
-@overload
-def class_weights(counts: Mapping[Class, int]) -> dict[Class, float]: ...
-
-
-@overload
-def class_weights(counts: ArrayLike) -> NDArray[np.float64]: ...
-
-
-def class_weights(counts: Any) -> Any:
-    """Weights that make every class count the same in a loss.
-
-    Parameters
-    ----------
-    counts : mapping of class to int, or array_like of int, shape (k,)
-        Number of samples of each class.
-
-    Returns
-    -------
-    dict of class to float, or ndarray of float64, shape (k,)
-        n / (k * count), where n is the sum of the counts. Their mean over the samples is 1.
-
-    Raises
-    ------
-    OptionError
-        For a class without samples.
-
-    Notes
-    -----
-    The formula is that of ``class_weight="balanced"`` in scikit-learn, after King and Zeng 2001, "Logistic
-    regression in rare events data".
-    """
-    if isinstance(counts, Mapping):
-        return dict(zip(counts, class_weights(list(counts.values())).tolist()))
-    array = np.asarray(counts)
-    if array.ndim != 1 or array.size == 0 or array.dtype.kind not in "iu" or array.min() < 1:
-        raise OptionError("class_weights: 'counts' are not sizes of classes; expected ints >= 1 of shape "
-                          f"(k,), got {counts!r}; leave out classes without samples")
-    return array.sum() / (len(array) * array)
-
-
 def _probabilities(classes: NDArray[Any],
                    weights: Mapping[Any, float] | ArrayLike | None) -> NDArray[np.float64]:
     names = classes.tolist()
@@ -110,11 +67,11 @@ def _probabilities(classes: NDArray[Any],
         return np.full(len(names), 1 / len(names))
     if isinstance(weights, Mapping):
         if set(weights) != set(names):
-            raise OptionError(f"balanced_order: 'weights' are not of the classes; expected {names[:5]!r} "
+            raise OptionError(f"odds: they are not of the classes; expected {names[:5]!r} "
                               f"({len(names)} classes), got {list(weights)[:5]!r} ({len(weights)})")
         weights = [weights[name] for name in names]
     array = np.asarray(weights, np.float64)
     if array.shape != (len(names),) or not np.isfinite(array).all() or array.min() < 0 or array.max() == 0:
-        raise OptionError(f"balanced_order: 'weights' are not probabilities; expected {len(names)} finite "
-                          f"numbers >= 0, not all 0, got {weights!r}")
+        raise OptionError(f"odds: expected {len(names)} finite numbers >= 0, one a class and not all 0, got "
+                          f"{weights!r}")
     return array / array.sum()

@@ -45,6 +45,8 @@ class EpochPlan:
         This process, and how many share the epoch.
     spans : iterable of (lo, hi), optional
         Positions of the epoch still to be served, ascending; all of them by default. See `after`.
+    where : str
+        What errors start with: the file whose samples these are.
 
     Raises
     ------
@@ -78,20 +80,20 @@ class EpochPlan:
     rank: int = 0
     world_size: int = 1
     spans: Spans = None  # type: ignore[assignment]  # None is replaced by all positions
+    where: str = field(default="loader", compare=False, repr=False)
     _grid: Grid = field(init=False, repr=False)
     _mine: Spans = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for name, least in (("n", 0), ("batch_size", 1), ("seed", 0), ("block", 1), ("window", 1),
                             ("rank", 0), ("world_size", 1)):
-            self._set(name, _whole(name, getattr(self, name), least))
+            self._set(name, _whole(self.where, name, getattr(self, name), least))
         if self.rank >= self.world_size:
-            raise OptionError(f"EpochPlan: 'rank' is out of range; expected an int in [0, {self.world_size}) "
-                              f"for world_size={self.world_size}, got {self.rank}")
-        self._set("shuffle", _shuffle(self.shuffle))
+            raise OptionError(f"{self.where}: rank={self.rank}, expected an int from 0 to {self.world_size - 1} for "
+                              f"world_size={self.world_size}")
+        self._set("shuffle", _shuffle(self.where, self.shuffle))
         if not isinstance(self.drop_last, (bool, np.bool_)):
-            raise OptionError("EpochPlan: 'drop_last' is unknown; expected True or False, "
-                              f"got {self.drop_last!r}")
+            raise OptionError(f"{self.where}: drop_last={self.drop_last!r}, expected True or False")
         self._set("drop_last", bool(self.drop_last))
         if self.starts is not None:
             self._set("starts", _starts(self.starts, self.n))
@@ -99,8 +101,8 @@ class EpochPlan:
         self._set("_grid", Grid(self.n, self.block, edges))
         self._set("spans", _spans(self.spans, self.n))
         if 0 < self.n < self.world_size:
-            raise OptionError("EpochPlan: fewer samples than ranks; expected n >= world_size="
-                              f"{self.world_size}, got n={self.n}; use at most {self.n} ranks")
+            raise OptionError(f"{self.where}: world_size={self.world_size} is more than there are samples, "
+                              f"{self.n}; use at most {self.n} ranks")
         self._set("_mine", self._sequence())
 
     def __len__(self) -> int:
@@ -192,12 +194,12 @@ class EpochPlan:
 
     def _checked(self, step: int, last: int) -> int:
         if not 0 <= operator.index(step) <= last:
-            raise SelectionError(f"EpochPlan: no step {step}; expected an int in [0, {last + 1}), "
-                                 f"an epoch has {len(self)} steps")
+            raise SelectionError(f"{self.where}: no step {step}; expected an int from 0 to {last}, an epoch has "
+                                 f"{len(self)} steps")
         return operator.index(step)
 
     def _order(self, epoch: int) -> Order:
-        return epoch_order(self._grid, self.shuffle, self.window, self.seed, _whole("epoch", epoch, 0))
+        return epoch_order(self._grid, self.shuffle, self.window, self.seed, _whole(self.where, "epoch", epoch, 0))
 
     def _part(self, rank: int) -> Span:
         left = _total(self.spans)
@@ -244,22 +246,22 @@ def _joined(spans: Iterable[Span]) -> Spans:
     return tuple(out)
 
 
-def _whole(name: str, value: Any, least: int) -> int:
+def _whole(where: str, name: str, value: Any, least: int) -> int:
     try:
         number = None if isinstance(value, (bool, np.bool_)) else operator.index(value)
     except TypeError:
         number = None
     if number is None or number < least:
-        raise OptionError(f"EpochPlan: {name!r} is out of range; expected an int >= {least}, got {value!r}")
+        raise OptionError(f"{where}: {name}={value!r}, expected an int of at least {least}")
     return number
 
 
-def _shuffle(value: Any) -> bool | str:
+def _shuffle(where: str, value: Any) -> bool | str:
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
     if isinstance(value, str) and value == "full":
         return "full"
-    raise OptionError(f"EpochPlan: 'shuffle' is unknown; expected True, 'full' or False, got {value!r}")
+    raise OptionError(f"{where}: shuffle={value!r}, expected True, 'full' or False")
 
 
 def _starts(value: Any, n: int) -> Ids:

@@ -193,11 +193,13 @@ def _sizes(n: int, parts: Mapping[str, float]) -> Ids:
                          f"got {parts!r}")
     kinds = {_kind(name, share) for name, share in parts.items()}
     if len(kinds) > 1:
-        raise SplitError(f"split: fractions and counts are mixed; expected one kind, got {dict(parts)!r}")
+        raise SplitError(f"split: fractions and counts are mixed; expected shares such as 0.8, or whole "
+                         f"numbers, got {dict(parts)!r}")
     if kinds == {"count"}:
         total = sum(int(share) for share in parts.values())
         if total > n:
-            raise SplitError(f"split: the parts ask for {total} samples, there are {n}")
+            raise SplitError(f"split: the parts ask for {total} samples, there are {n}; ask for fewer, or give "
+                             "fractions")
         sizes = np.array([*parts.values(), n - total], np.int64)
     else:
         sizes = _fractions(n, np.array(list(parts.values()), np.float64))
@@ -211,7 +213,8 @@ def _sizes(n: int, parts: Mapping[str, float]) -> Ids:
 def _fractions(n: int, shares: NDArray[np.float64]) -> Ids:
     total = shares.sum()
     if total > 1 + _ROUNDING:
-        raise SplitError(f"split: the fractions add up to {total:.6g}; expected 1 at most")
+        raise SplitError(f"split: the fractions add up to {total:.6g}; expected 1 at most: make them smaller, "
+                         "or give counts of samples")
     whole = total > 1 - _ROUNDING
     exact = n * np.append(shares / total if whole else shares, 0 if whole else 1 - total)
     sizes = np.floor(exact).astype(np.int64)
@@ -237,7 +240,7 @@ def _codes(name: str, values: ArrayLike, n: int) -> Ids:
         return np.unique(array, return_inverse=True)[1].astype(np.int64, copy=False)
     except TypeError as error:
         raise SplitError(f"split: the values of {name!r} cannot be compared; expected one type, got dtype "
-                         f"{array.dtype} ({error})") from error
+                         f"{array.dtype} ({error}); convert them, e.g. to text with .astype(str)") from error
 
 
 def _count(name: str, value: Any) -> int:

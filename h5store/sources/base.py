@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -140,12 +142,12 @@ class StreamSource:
             yield self._stacked(held, at)
         if at < start:
             raise SourceError(f"{self.name}: has {at:,} samples, but {start:,} are packed already; it is not the "
-                              "source that was being packed")
+                              "source that was being packed: go on with that, or begin anew with overwrite=True")
 
     def _picked(self, item: Any, at: int) -> dict[str, Any]:
         if not isinstance(item, Mapping):
             raise SourceError(f"{self.name}: item {at} is {type(item).__name__}, expected a dict of field name to "
-                              "values")
+                              "values: yield {'x': ..., 'y': ...}")
         for _, key in self._roles:
             if key not in item:
                 raise SourceError(f"{self.name}: item {at} has no {key!r}; {nearest(key, item, 'its keys')}")
@@ -215,6 +217,10 @@ def as_source(source: Any, roles: Mapping[str, Any]) -> Source:
             if isinstance(values, (str, bytes)):
                 raise SourceError(f"pack: {role}={values!r} is text, expected an array; load it first, e.g. "
                                   f"numpy.load({values!r}, mmap_mode='r')")
+            if _looks_like_fields(values):
+                warnings.warn(f"pack: {role}=[...] is a list of {len(values)} arrays, and each is stored as a sample; "
+                              f"if they are several fields, give a dict by name: {role}={{'a': ..., 'b': ...}}",
+                              stacklevel=3)
         return ArraySource(roles)
     if hasattr(source, "blocks") and hasattr(source, "schema"):
         given = [role for role in ROLES if roles.get(role) is not None]
@@ -223,10 +229,31 @@ def as_source(source: Any, roles: Mapping[str, Any]) -> Source:
         return source  # type: ignore[no-any-return]
     if isinstance(source, Mapping):
         return ArraySource({role: _chosen(source, keys) for role, keys in roles.items() if keys is not None})
-    if isinstance(source, Iterable) and not isinstance(source, (str, bytes)):
+    if isinstance(source, (str, bytes, os.PathLike)):
+        raise SourceError(f"pack: {source!r} is a path, and a path does not say what is a feature and what a label; "
+                          f"write h5store.pack(path, h5store.sources.{_door(os.fsdecode(source))})")
+    if isinstance(source, Iterable):
         return StreamSource(source, roles)
     raise SourceError(f"pack: {type(source).__name__} is no source; expected arrays by role, a mapping of arrays, an "
                       "iterable of dicts, or one of h5store.sources")
+
+
+def _looks_like_fields(values: Any) -> bool:
+    """Whether a list is so short, and its arrays so long, that they are likelier to be fields than samples."""
+    return isinstance(values, (list, tuple)) and 2 <= len(values) <= 8 and all(
+        len(getattr(v, "shape", ())) > 1 and len(v) >= 1000 for v in values)
+
+
+def _door(path: str) -> str:
+    """The call that reads a path, by its ending."""
+    doors = {(".npy",): "arrays(features={path!r}, labels=...)",
+             (".npz",): "npz({path!r}, features='x', labels='y'), or samples(...) for one sample a file",
+             (".csv", ".tsv", ".txt", ".parquet"): "table({path!r}, features=[...], labels='y')",
+             (".h5", ".hdf5", ".hdf", ".he5"): "hdf5({path!r}, features='x', labels='y')",
+             (".tfrecord", ".tfrecords", ".tfrecord.gz"): "tfrecord({path!r}, features='x', labels='y')"}
+    call = next((call for endings, call in doors.items() if path.lower().endswith(endings)),
+                "images({path!r}) for images, or samples({path!r}, features='x') for one .npz a sample")
+    return call.format(path=path)
 
 
 def _chosen(source: Mapping[str, Any], keys: Any) -> dict[str, Any]:

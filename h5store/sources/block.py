@@ -53,7 +53,8 @@ class Block:
         fields = []
         for role, name, values in named(roles):
             if name in given:
-                raise SchemaError(f"{where}: two fields are named {name!r}; names are unique in a store")
+                raise SchemaError(f"{where}: two fields are named {name!r}; names are unique in a store: "
+                                  "rename one")
             field = schema[name] if schema is not None and name in schema else None
             ragged = is_jagged(values) or (field is not None and field.ragged)
             given[name] = jagged(name, values, where, field) if ragged else as_values(name, values, where)
@@ -68,7 +69,7 @@ class Block:
         if len(set(lengths.values())) > 1:
             told = ", ".join(f"{name!r} {n}" for name, n in list(lengths.items())[:5])
             raise SchemaError(f"{where}: fields have different lengths: {told}; expected the same number of samples "
-                              "in each")
+                              f"in each{_several(roles, lengths)}")
         self.length = next(iter(lengths.values()))
 
     def __len__(self) -> int:
@@ -133,7 +134,11 @@ def as_values(name: str, values: Any, where: str) -> Any:
             raise SchemaError(f"{where}: {name!r} sample {gaps[0]} is missing ({values.dtype}); fill it "
                               "(.fillna(value)) and give what was missing as a field of its own")
     if hasattr(values, "dtype") and (not isinstance(values.dtype, np.dtype) or hasattr(values, "iloc")):
-        values = np.asarray(values)  # tensors and pandas columns, whose dtypes or slices are not numpy's
+        try:
+            values = np.asarray(values)  # tensors and pandas columns, whose dtypes or slices are not numpy's
+        except (TypeError, RuntimeError) as error:
+            raise SchemaError(f"{where}: {name!r} is {type(values).__name__} of {values.dtype}, and numpy makes no "
+                              f"array of it ({error}); convert it first, e.g. to float32") from error
     if hasattr(values, "shape") and hasattr(values, "dtype") and hasattr(values, "__getitem__"):
         if len(values.shape) == 0:
             raise SchemaError(f"{where}: {name!r} is a scalar, expected shape (n, ...): samples along the first axis; "
@@ -141,14 +146,16 @@ def as_values(name: str, values: Any, where: str) -> Any:
         return values
     if isinstance(values, (str, bytes)) or not isinstance(values, Sequence):
         if not hasattr(values, "__array__"):
-            raise SchemaError(f"{where}: {name!r} is {type(values).__name__}, expected an array or a list of samples")
+            raise SchemaError(f"{where}: {name!r} is {type(values).__name__}, expected an array or a list of samples; "
+                              "for an iterator of samples take h5store.sources.stream(...)")
     try:
         made = _listed(values)
     except (ValueError, OverflowError) as error:
         raise SchemaError(f"{where}: {name!r}: its samples do not make one array ({error}); expected the same shape in "
                           "each; pad them") from error
     if made.ndim == 0:
-        raise SchemaError(f"{where}: {name!r} is a scalar, expected samples along the first axis")
+        raise SchemaError(f"{where}: {name!r} is a scalar, expected samples along the first axis; for one sample write "
+                          "[value]")
     return _Listed(made)
 
 
@@ -204,10 +211,12 @@ def conform(field: Field, values: Any, where: str) -> Any:
         return np.empty((0, *field.shape), object if field.text else field.dtype)
     if tuple(values.shape[1:]) != field.shape:
         expected = f"(n{''.join(f', {s}' for s in field.shape)}{'' if field.shape else ','})"
-        raise SchemaError(f"{where}: {field.name!r} has shape {tuple(values.shape)}, expected {expected}")
+        raise SchemaError(f"{where}: {field.name!r} has shape {tuple(values.shape)}, expected {expected}; "
+                          "reshape it, or pad its samples")
     if field.text:
         if not is_text(values.dtype) and values.dtype != object and len(values):
-            raise SchemaError(f"{where}: {field.name!r} has dtype {values.dtype}, expected text")
+            raise SchemaError(f"{where}: {field.name!r} has dtype {values.dtype}, expected text; convert it "
+                              "with .astype(str)")
         return values
     if values.dtype == object:
         _refuse_objects(field.name, values, where)
@@ -218,12 +227,23 @@ def conform(field: Field, values: Any, where: str) -> Any:
     return values
 
 
+def _several(roles: Mapping[str, Any], lengths: Mapping[str, int]) -> str:
+    """What to do about a list of arrays that were meant as fields, and are taken for samples."""
+    for role, values in roles.items():
+        if isinstance(values, (list, tuple)) and all(len(getattr(v, "shape", ())) for v in values):
+            if {len(v) for v in values} & {n for name, n in lengths.items() if name != role}:
+                return (f". {role}=[...] is a list of {len(values)} arrays, each taken for one sample; give several "
+                        f"fields as a dict by name: {role}={{'a': ..., 'b': ...}}")
+    return ""
+
+
 def _check_names(schema: Schema, fields: list[tuple[str, str]], where: str) -> None:
     for name, role in fields:
         if name not in schema:
             raise SchemaError(f"{where}: no field {name!r}; {nearest(name, schema.names)}")
         if schema[name].role != role:
-            raise SchemaError(f"{where}: field {name!r} is in {schema[name].role}, got it in {role}")
+            raise SchemaError(f"{where}: field {name!r} is in {schema[name].role}, got it in {role}; give it as "
+                              f"{schema[name].role}={{{name!r}: ...}}")
     missing = [n for n in schema.names if n not in dict(fields)]
     if missing:
         raise SchemaError(f"{where}: field {missing[0]!r} is missing; expected every field of the store: "

@@ -74,7 +74,7 @@ class TFRecords:
             raise SourceError(f"{self.name}: not a TFRecord file ({error.message})") from error
         except Exception as error:  # protobuf's own, whose class depends on how it was built
             raise SourceError(f"{self.name}: its records are no tf.train.Example ({error})") from error
-        raise SourceError(f"{self.name}: no samples")
+        raise SourceError(f"{self.name}: no samples: the files hold no records")
 
     def _records(self) -> Any:
         import tensorflow as tf
@@ -92,7 +92,8 @@ class TFRecords:
 
         there = example.features.feature
         if not self._fields:
-            raise SourceError(f"{self.name}: no fields named; {nearest('', sorted(there), 'its keys')}")
+            raise SourceError(f"{self.name}: no fields named; say which keys are what: features=..., labels=...; "
+                              f"{nearest('', sorted(there), 'its keys')}")
         kinds = {"int64_list": tf.int64, "float_list": tf.float32, "bytes_list": tf.string}
         spec, size = {}, 0
         for _, _, key in self._fields:
@@ -101,7 +102,8 @@ class TFRecords:
             kind = there[key].WhichOneof("kind")
             values = getattr(there[key], kind or "", None)
             if values is None or not len(values.value):
-                raise SourceError(f"{self.name}: key {key!r} is empty in the first record")
+                raise SourceError(f"{self.name}: key {key!r} is empty in the first record; leave it out, or give "
+                                  "every record a value")
             spec[key] = tf.io.FixedLenFeature([len(values.value)], kinds[str(kind)])
             size += values.ByteSize()
         return spec, max(1, min(1024, BLOCK_BYTES // max(1, size)))
@@ -137,7 +139,7 @@ class TFRecords:
                 return values.reshape(len(values), *shape)
             except ValueError as error:
                 raise SourceError(f"{self.name}: {key!r} has {values[0].size} values, shape {tuple(shape)} takes "
-                                  f"{int(np.prod(shape))}") from error
+                                  f"{int(np.prod(shape))}; check shape=") from error
         return values[:, 0] if values.shape[1] == 1 else values
 
     def _value(self, key: str, data: bytes, record: int) -> Any:

@@ -70,4 +70,5 @@ class ChunkTable:
         if len(large):
             i = int(large[0])
             raise FormatError(f"{where} chunk {i}: {int(self.sizes[i]):,} bytes are stored for a chunk that decodes to "
-                              f"fewer; expected at most {most:,}; the file is damaged")
+                              f"fewer; expected at most {most:,}; the file is damaged, "
+                              "restore it from a copy")

@@ -94,9 +94,10 @@ class Guard:
         told = f"{self._label} chunk at {where} (samples {where[0]}-{last})"
         if info.size > 2 * self._bytes + 65536:
             raise CorruptChunkError(f"{told}: {info.size:,} bytes are stored for a chunk of {self._bytes:,}; the file "
-                                    "is damaged")
+                                    "is damaged, restore it from a copy")
         if info.byte_offset > self._source.identity.size - info.size:
-            raise CorruptChunkError(f"{told}: lies beyond the end of the file; it was cut short or is damaged")
+            raise CorruptChunkError(f"{told}: lies beyond the end of the file; it was cut short or is damaged, "
+                                    "restore it from a copy")
         stored, out = np.empty(info.size, np.uint8), np.empty(self._bytes, np.uint8)
         with self._source.lease() as fd:
             self._source.read_into(fd, info.byte_offset, memoryview(stored))  # type: ignore[arg-type]

@@ -73,7 +73,7 @@ def check_count(path: str, dataset: h5py.Dataset) -> None:
         there = dataset.id.get_num_chunks()
         if said > there + _MOST_MISSING:
             raise FormatError(f"{path}: {dataset.name!r} says that it has {said:,} chunks of text, and holds "
-                              f"{there:,}; the file is damaged")
+                              f"{there:,}; the file is damaged, restore it from a copy")
 
 
 def _fixed(bands: Iterator[tuple[int, np.ndarray]], padding: int) -> Iterator[tuple[int, np.ndarray]]:
@@ -121,7 +121,8 @@ def _chunked(dataset: h5py.Dataset, source: FileSource, dtype: np.dtype, filters
 def _decode(told: str, source: FileSource, info: object, filters: codecs.Filters, tile: np.ndarray) -> None:
     size, offset, mask = info.size, info.byte_offset, info.filter_mask  # type: ignore[attr-defined]
     if size > 2 * tile.nbytes + 65536:
-        raise CorruptChunkError(f"{told}: {size:,} bytes are stored for a chunk of {tile.nbytes:,}; it is damaged")
+        raise CorruptChunkError(f"{told}: {size:,} bytes are stored for a chunk of {tile.nbytes:,}; the file is "
+                                "damaged, restore it from a copy")
     try:
         codecs.decode(codecs.masked(filters, mask), _read(source, offset, size), tile.reshape(-1).view(np.uint8))
     except codecs.DecodeError as error:
@@ -139,7 +140,7 @@ def _read(source: FileSource, offset: int, size: int) -> np.ndarray:
 def _check_inside(source: FileSource, offset: int, size: int) -> None:
     if offset > source.identity.size or size > source.identity.size - offset:
         raise CorruptChunkError(f"{source.path}: {size:,} bytes at {offset:,} lie beyond the end of the file; it was "
-                                "cut short or is damaged")
+                                "cut short or is damaged, restore it from a copy")
 
 
 def _texts(bands: Iterator[tuple[int, np.ndarray]], source: FileSource, base: int

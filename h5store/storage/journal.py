@@ -159,7 +159,7 @@ class Journal:
             more = os.pread(self._fd, size - len(data), offset + len(data))
             if not more:
                 raise JournalError(f"{self.path}: ends at byte {offset + len(data):,}, expected {offset + size:,}; "
-                                   "it was cut while it was in use")
+                                   "it was cut while it was in use; pack again with overwrite=True")
             data += more
         return data
 
@@ -169,7 +169,7 @@ class Journal:
         data = self.read(log.offsets[i], log.sizes[i])
         if checksum(data) != log.sums[i]:
             raise JournalError(f"{self.path}: chunk {i} of field {name!r} is damaged: its checksum differs; the disk "
-                               "or memory lost it after it was written")
+                               "or memory lost it after it was written; pack again with overwrite=True")
         return data
 
     def rows(self, name: str) -> bytes:

@@ -41,6 +41,8 @@ _SMALL_CHUNK = 16 * 1024
 _RANDOM_CHUNK = 4 * 1024
 # Samples of variable length may be of any size: what is read together must not depend on those that came first.
 _RAGGED_BLOCK = 16
+#: Of all chunks but those of one larger sample. A chunk is encoded and decoded whole, also where few samples are in it.
+_MOST_ASKED = 64 << 20
 #: Blosc holds sizes in 31 bits; HDF5 itself would stop at 4 GiB.
 MAX_CHUNK = 2**31 - 2**16
 
@@ -87,10 +89,11 @@ class Layout:
                               f"{MAX_CHUNK / 2**30:.1f} GiB; cut the samples smaller")
         if isinstance(spec, int):
             block, small = spec, _SMALL_CHUNK
-            if block * largest.nbytes > MAX_CHUNK:
+            if block > 1 and block * largest.nbytes > _MOST_ASKED:
                 raise OptionError(f"chunk: {block} samples of {largest.name!r} take "
-                                  f"{block * largest.nbytes / 2**30:.1f} GiB; expected at most "
-                                  f"{MAX_CHUNK // largest.nbytes} samples")
+                                  f"{block * largest.nbytes / 2**20:,.0f} MiB, and every chunk is decoded whole; "
+                                  f"expected at most {max(1, _MOST_ASKED // largest.nbytes)} samples, "
+                                  f"{_MOST_ASKED >> 20} MiB")
         else:
             block, small = max(1, spec[0] // largest.nbytes), min(spec[0], _SMALL_CHUNK)
             if any(f.ragged for f in schema):
@@ -173,8 +176,8 @@ def parse_chunk(chunk: Any) -> int | tuple[int]:
     if chunk == "random":
         return (_RANDOM_CHUNK,)
     size = parse_bytes(chunk, "chunk")
-    if not 1024 <= size <= 2**30:
-        raise OptionError(f"chunk: expected a size from 1KiB to 1GiB, samples as an int, or 'random'; got {chunk!r}")
+    if not 1024 <= size <= _MOST_ASKED:
+        raise OptionError(f"chunk: expected a size from 1KiB to 64MiB, samples as an int, or 'random'; got {chunk!r}")
     return (size,)
 
 

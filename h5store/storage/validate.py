@@ -88,7 +88,7 @@ def _values(source: FileSource, fd: int, metadata: Metadata, name: str, dtype: n
     found = private(metadata, name)
     if found is None or found.dtype != dtype or len(found.shape) != axes or found.nbytes > most:
         raise FormatError(f"{source.path}: '{PRIVATE}/{name}' is missing, or not a plain {dtype} dataset of {axes} "
-                          "axes; the file is damaged")
+                          "axes; the file is damaged, restore it from a copy")
     out = np.empty(found.shape, dtype)
     source.read_into(fd, found.offset, memoryview(out.reshape(-1).view(np.uint8)))  # type: ignore[arg-type]
     return out
@@ -128,7 +128,8 @@ def salvageable_store(fd: int, source: FileSource) -> StoreFile:
 def checked_layout(path: str, schema_json: bytes) -> Layout:
     """The layout that a schema's JSON says, or a complaint."""
     if max(schema_json.count(b"{"), schema_json.count(b"[")) > _MOST_NESTED:
-        raise FormatError(f"{path}: the schema holds more than {_MOST_NESTED:,} lists; the file is damaged")
+        raise FormatError(f"{path}: the schema holds more than {_MOST_NESTED:,} lists; the file is damaged, restore "
+                          "it from a copy")
     return Layout.from_json(json.loads(schema_json))
 
 
@@ -137,7 +138,7 @@ def checked_tables(path: str, layout: Layout, table: np.ndarray, size: int) -> d
     counts = [layout.count(f) for f in layout.columns]
     if table.shape != (sum(counts), 3):
         raise FormatError(f"{path}: the chunk table has shape {table.shape}, {layout.length} samples make "
-                          f"{(sum(counts), 3)}; the file is damaged")
+                          f"{(sum(counts), 3)}; the file is damaged, restore it from a copy")
     tables, at = {}, 0
     for field, count in zip(layout.columns, counts):
         tables[field.name] = _checked_table(path, layout, field, table[at:at + count], size)
@@ -189,13 +190,13 @@ def check_foreign(path: str, where: str, dataset: h5py.Dataset, trust_plugins: b
     if (dataset.size * dataset.dtype.itemsize > _MOST_DECODED
             or int(np.prod(dataset.shape[1:], dtype=object)) * dataset.dtype.itemsize > _MOST_CHUNK):
         raise FormatError(f"{path}: {where!r} says that it has shape {dataset.shape}, more than any file holds; the "
-                          "file is damaged")
+                          "file is damaged, restore it from a copy")
     creation = dataset.id.get_create_plist()
     if creation.get_layout() == h5d.CHUNKED:
         decoded = int(np.prod(dataset.chunks, dtype=object)) * dataset.dtype.itemsize
         if decoded > _MOST_CHUNK:
             raise FormatError(f"{path}: {where!r} says that a chunk holds {decoded:,} bytes, more than HDF5 can; the "
-                              "file is damaged")
+                              "file is damaged, restore it from a copy")
     if trust_plugins:
         return
     for i in range(creation.get_nfilters()):

@@ -189,6 +189,12 @@ def test_two_fits_in_a_row_go_on_with_the_next_epoch(reader):
     assert fitted(data, initial_epoch=3, epochs=4) == plan(reader, 5, 5)[4 * STEPS:]
 
 
+def test_new_batches_that_begin_with_a_later_epoch(reader):
+    data = reader.to_keras(batch_size=BATCH, seed=5)
+    data.go_to(2)
+    assert fitted(data, initial_epoch=2, epochs=4) == plan(reader, 5, 4)[2 * STEPS:]
+
+
 @pytest.mark.parametrize("batch_size", [1, N - 1, N, 10 * N])
 def test_batch_sizes_from_one_to_more_than_all(reader, batch_size):
     data = reader.to_keras(batch_size=batch_size, seed=5)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from h5store.errors import OptionError
-from h5store.sampling.balance import balanced_order, class_weights
+from h5store.sampling.balance import balanced_order
 
 RARE = np.repeat(["common", "rare", "single"], [900, 99, 1])
 
@@ -63,18 +63,10 @@ def test_nothing_of_nothing():
     assert balanced_order([], seed=0, epoch=0).shape == (0,)
 
 
-def test_class_weights_are_inverse_frequencies():
-    assert class_weights({"a": 3, "b": 1}) == {"a": 4 / 6, "b": 4 / 2}
-    np.testing.assert_allclose(class_weights([3, 1]), [4 / 6, 2])
-    counts = np.array([900, 99, 1])
-    np.testing.assert_allclose((class_weights(counts) * counts).sum(), 1000)
-    np.testing.assert_allclose(class_weights(counts) * counts, 1000 / 3)
-
-
 @pytest.mark.parametrize("call, words", [
-    (lambda: balanced_order(RARE, seed=-1, epoch=0), "'seed'"),
-    (lambda: balanced_order(RARE, seed=0, epoch=1.0), "'epoch'"),
-    (lambda: balanced_order(RARE, seed=0, epoch=0, size=-5), "'size' .*got -5"),
+    (lambda: balanced_order(RARE, seed=-1, epoch=0), "seed=-1"),
+    (lambda: balanced_order(RARE, seed=0, epoch=1.0), "epoch=1.0"),
+    (lambda: balanced_order(RARE, seed=0, epoch=0, size=-5), "size=-5"),
     (lambda: balanced_order(np.eye(3), seed=0, epoch=0), r"shape \(3, 3\)"),
     (lambda: balanced_order([], seed=0, epoch=0, size=3), "n > 0"),
     (lambda: balanced_order(RARE, seed=0, epoch=0, weights=[1, 1]), "3 finite"),
@@ -82,9 +74,6 @@ def test_class_weights_are_inverse_frequencies():
     (lambda: balanced_order(RARE, seed=0, epoch=0, weights=[0, 0, 0]), "not all 0"),
     (lambda: balanced_order(RARE, seed=0, epoch=0, weights=[1, 1, np.nan]), "finite"),
     (lambda: balanced_order(RARE, seed=0, epoch=0, weights={"common": 1}), "'single'.* got .'common'"),
-    (lambda: class_weights([]), "sizes of classes"),
-    (lambda: class_weights({"a": 3, "b": 0}), "without samples"),
-    (lambda: class_weights([1.5, 2]), "ints"),
 ])
 def test_what_cannot_be_drawn_is_refused(call, words):
     with pytest.raises(OptionError, match=words):

@@ -106,7 +106,7 @@ def test_a_source_that_ends_before_where_it_is_to_begin() -> None:
 @pytest.mark.parametrize(("source", "roles", "error", "told"), [
     (None, {"features": "x.npy"}, SourceError, "features='x.npy' is text, expected an array; load it first"),
     (3, {"features": "x"}, SourceError, "int is no source; expected arrays by role"),
-    ("folder", {"features": "x"}, SourceError, "str is no source"),
+    ("folder", {"features": "x"}, SourceError, "'folder' is a path, and a path does not say"),
     ({"x": np.zeros(3)}, {"features": "z"}, SourceError, "no array 'z'; arrays: 'x'"),
     ([], {}, SourceError, "no fields named; say which keys are what"),
     (ArraySource({"features": np.zeros(3)}), {"labels": "x"}, SourceError, "labels= is given beside a source"),

@@ -76,7 +76,7 @@ def test_an_interrupted_pack_resumes_to_the_same_file(resumes: object) -> None:
 
 @pytest.mark.parametrize(("path", "arguments", "told"), [
     ("2.tfrecord", {"features": "X"}, "no key 'X'; its keys: 'x'|no key 'X'; its keys:"),
-    ("2.tfrecord", {}, "no fields named; its keys: 'name'"),
+    ("2.tfrecord", {}, "no fields named; say which keys are what.*its keys: 'name'"),
     ("odd.tfrecord", {"features": "x"}, "records from 0 on: .*every record needs the same keys"),
     ("junk.tfrecord", {"features": "x"}, "not a TFRecord file|no tf.train.Example"),
     ("none.tfrecord", {"features": "x"}, "no samples"),
