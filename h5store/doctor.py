@@ -18,7 +18,7 @@ import h5py
 
 from h5store._version import __version__
 from h5store.errors import H5StoreError
-from h5store.storage import handles, pool
+from h5store.storage import handles, native, pool
 from h5store.storage.codecs import NAMES
 from h5store.storage.opening import journal_path, open_store
 from h5store.storage.validate import plugins_off
@@ -78,8 +78,8 @@ def doctor(path: str | os.PathLike[str] | None = None) -> Diagnosis:
         ``print`` it; its findings say what to change.
     """
     looks: list[tuple[str, Callable[[], Finding]]] = [
-        ("versions", _versions), ("filters", _filters), ("cores", _cores), ("descriptors", _descriptors),
-        ("HDF5 locks", _lock_setting)]
+        ("versions", _versions), ("filters", _filters), ("kernel", _kernel), ("cores", _cores),
+        ("descriptors", _descriptors), ("HDF5 locks", _lock_setting)]
     where = None if path is None else os.path.abspath(os.fsdecode(path))
     if where is not None:
         looks += [(name, partial(look, where)) for name, look in _LOOKS]
@@ -111,6 +111,14 @@ def _filters() -> Finding:
     path = os.environ.get("HDF5_PLUGIN_PATH")
     told = f"; HDF5_PLUGIN_PATH={path!r} is not used for stores" if path else ""
     return Finding("filters", f"gzip, shuffle, blosc (lz4), zstd are there{told}")
+
+
+def _kernel() -> Finding:
+    if native.present():
+        return Finding("kernel", "chunks are read by machine code")
+    # No advice: nothing is wrong.
+    return Finding("kernel", "chunks are read by Python; where a C compiler (cc) is there when h5store is installed, "
+                   "batches are read up to four times as fast")
 
 
 def _cores() -> Finding:

@@ -213,7 +213,8 @@ class Loader(Position):
         self.need_batches(plan)
         if self._ragged or self._choice is not None:
             return self._by_ids(plan, epoch, start, os.getpid())
-        windows = Windows(self.reader._store, self._ids, self._fields, plan.windows(epoch, start), self._buffers)
+        windows = Windows(self.reader._store, self._ids, self._fields, plan.windows(epoch, start),
+                          min(plan.batch_size, plan.n), self._buffers)
         return self._serve(plan, windows, start, os.getpid())
 
     def _serve(self, plan: EpochPlan, windows: Windows, start: int, pid: int) -> Iterator[tuple[Any, ...]]:

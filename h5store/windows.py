@@ -30,13 +30,16 @@ class Windows:
         Of a view: the store's id of every position that the plan speaks of.
     fields : sequence of str
     windows : iterator of Window
+    most : int
+        Samples of the largest batch. So many rows lie before a window's own: there the rest of the last one is put,
+        for the batch that begins in one and ends in the other.
     buffers : list of Buffer
         Arrays of an earlier epoch; what is left of this one's is put there by `close`.
     """
 
     def __init__(self, store: Store, ids: np.ndarray | None, fields: Sequence[str], windows: Iterator[Window],
-                 buffers: list[Buffer]) -> None:
-        self._store, self._ids, self._fields, self._windows = store, ids, fields, windows
+                 most: int, buffers: list[Buffer]) -> None:
+        self._store, self._ids, self._fields, self._windows, self._lead = store, ids, fields, windows, most
         self._home, self._spare = buffers, [buffers.pop() for _ in range(len(buffers))]
         self._now: tuple[Window, Buffer] | None = None
         self._next: tuple[Window, Buffer, Pending] | None = None
@@ -45,19 +48,13 @@ class Windows:
 
     def take(self, lo: int, hi: int) -> Buffer:
         """Samples at positions [lo, hi) of the epoch; positions never go back."""
-        parts: list[Buffer] = []
-        while lo < hi:
-            while self._now is None or lo >= self._now[0].start + self._now[0].size:
-                self._advance()
-            window, buffer = self._now
-            stop = min(hi, window.start + window.size)
-            parts.append({name: buffer[name][lo - window.start:stop - window.start] for name in self._fields})
-            # Half a window is time enough to read the next one into arrays that the last batch has let go of.
-            self._begin(must=2 * (stop - window.start) >= window.size)
-            lo = stop
-        if len(parts) == 1:
-            return parts[0]
-        return {name: np.concatenate([part[name] for part in parts]) for name in self._fields}
+        while self._now is None or hi > self._now[0].start + self._now[0].size:
+            self._advance(lo)
+        window, buffer = self._now
+        # Half a window is time enough to read the next one into arrays that the last batch has let go of.
+        self._begin(must=2 * (hi - window.start) >= window.size)
+        first = self._lead - window.start
+        return {name: buffer[name][first + lo:first + hi] for name in self._fields}
 
     def _begin(self, must: bool) -> None:
         """Start reading the next window, if arrays are free for it; `must`: into new ones otherwise."""
@@ -84,10 +81,11 @@ class Windows:
         return None
 
     def _room(self, buffer: Buffer, rows: int) -> Buffer:
+        rows += self._lead
         if any(len(buffer.get(name, ())) < rows for name in self._fields):
             buffer.clear()
             buffer.update(self._store.empty(self._fields, rows))
-        return {name: buffer[name][:rows] for name in self._fields}
+        return {name: buffer[name][self._lead:rows] for name in self._fields}
 
     def _read(self, window: Window, arrays: Buffer) -> Pending:
         if window.ranges is None:
@@ -100,14 +98,18 @@ class Windows:
             to[window.order] = np.arange(window.size)
         return self._store.window(window.ranges, to, lambda: window.ids, arrays)
 
-    def _advance(self) -> None:
+    def _advance(self, keep: int) -> None:
+        """Go on to the next window, with what the last one has from position `keep` on."""
         self._begin(must=True)
         assert self._next is not None, "a plan's windows end before its batches"
-        if self._now is not None:
-            self._spare.append(self._now[1])
-            self._now = None
         window, buffer, pending = self._next
         pending.result()
+        if self._now is not None:
+            last, old = self._now
+            left, end = max(0, window.start - keep), self._lead + last.size
+            for name in self._fields if left else ():
+                buffer[name][self._lead - left:self._lead] = old[name][end - left:end]
+            self._spare.append(old)
         self._now, self._next = (window, buffer), None
 
     def close(self) -> None:

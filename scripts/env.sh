@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 
 venv=.venv
 # What was installed, as a text: when it no longer matches, pip runs again and changes what changed.
-wanted="$(cat setup.cfg pyproject.toml | cksum) ${H5STORE_WITH:-}"
+wanted="$(cat setup.cfg setup.py pyproject.toml h5store/storage/kernel.c | cksum) ${H5STORE_WITH:-}"
 
 if [ ! -x "$venv/bin/python" ]; then
     echo "making the environment $venv"

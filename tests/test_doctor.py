@@ -42,7 +42,7 @@ def test_a_whole_store_on_a_sound_machine(store: Path) -> None:
 def test_without_a_store_only_the_machine_is_looked_at() -> None:
     told = h5store.doctor()
     assert told.path is None
-    assert {f.what for f in told.findings} == {"versions", "filters", "cores", "descriptors", "HDF5 locks"}
+    assert {f.what for f in told.findings} == {"versions", "filters", "kernel", "cores", "descriptors", "HDF5 locks"}
 
 
 def test_a_damaged_store_is_told_with_the_way_out(store: Path) -> None:

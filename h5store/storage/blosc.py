@@ -78,7 +78,7 @@ def encode(chunk: np.ndarray, typesize: int) -> bytes:
 
 
 @lru_cache(maxsize=1)
-def _library() -> ctypes.CDLL | None:
+def library() -> ctypes.CDLL | None:
     """hdf5plugin's Blosc filter, without importing hdf5plugin; None where it does not export c-blosc."""
     spec, pointer = importlib.util.find_spec("hdf5plugin"), ctypes.c_void_p
     for folder in (spec.submodule_search_locations or ()) if spec else ():
@@ -121,14 +121,14 @@ def decode(stored: memoryview, address: int, out: int, nbytes: int) -> None:
     BloscError
     """
     check_header(stored, nbytes)
-    library = _library()
-    if library is None:
+    found = library()
+    if found is None:
         target = (ctypes.c_uint8 * nbytes).from_address(out)
         try:
             numcodecs("blosc").decompress(stored, np.ctypeslib.as_array(target))
         except (RuntimeError, ValueError) as error:
             raise BloscError(f"Blosc stream does not decode ({error})") from error
-    elif library.blosc_decompress_ctx(address, out, nbytes, 1) != nbytes:
+    elif found.blosc_decompress_ctx(address, out, nbytes, 1) != nbytes:
         raise BloscError("Blosc stream does not decode")
 
 
@@ -146,10 +146,10 @@ def part_decoder(nbytes: int, row: int) -> PartDecoder | None:
     Called with the stored bytes, their address, which samples, the rows they go to, and the address of row 0. It
     gives False for a chunk whose elements do not divide a sample, and raises `BloscError`.
     """
-    library = _library()
-    if library is None:
+    found = library()
+    if found is None:
         return None
-    getitem, unpack = library.blosc_getitem, _HEADER.unpack_from
+    getitem, unpack = found.blosc_getitem, _HEADER.unpack_from
 
     def decode(stored: memoryview, address: int, samples: Iterable[int], rows: Iterable[int], base: int) -> bool:
         if len(stored) < 16:
@@ -202,10 +202,10 @@ def blocks(stored: memoryview, nbytes: int, sample: int) -> list[tuple[int, int]
 
 def block_decoder() -> Callable[[int, int, int, int], None] | None:
     """Decodes a block from `blocks`: (its address, where to, its size, decoded size); None where c-blosc is missing."""
-    library = _library()
-    if library is None:
+    found = library()
+    if found is None:
         return None
-    lz4, move = library.LZ4_decompress_safe, ctypes.memmove
+    lz4, move = found.LZ4_decompress_safe, ctypes.memmove
 
     def decode_block(address: int, out: int, size: int, nbytes: int) -> None:
         if size == nbytes:  # a block that did not shrink is stored as it is

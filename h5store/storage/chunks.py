@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,14 +13,6 @@ from h5store.errors import FormatError
 def checksum(stored: object) -> int:
     """XXH3-64 of stored bytes, as in the chunk table."""
     return xxhash.xxh3_64_intdigest(stored)  # type: ignore[arg-type]
-
-
-def checksum_of(parts: Iterable[memoryview]) -> int:
-    """`checksum` of bytes that lie in several places, one after the other."""
-    digest = xxhash.xxh3_64()
-    for part in parts:
-        digest.update(part)
-    return digest.intdigest()
 
 
 @dataclass(frozen=True)

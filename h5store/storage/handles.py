@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -58,20 +58,6 @@ class FileSource:
         """Open the file now, so that what replaces it later is not read: the handle stays on the old one."""
         with self.lease():
             pass
-
-    def read_rows(self, fd: int, offset: int, rows: Sequence[memoryview]) -> None:
-        """Fill several buffers with the bytes from `offset` on, one after the other.
-
-        Raises
-        ------
-        CorruptChunkError
-            The file ends before.
-        """
-        done = os.preadv(fd, rows, offset)
-        if done < sum(map(len, rows)):  # rare: go on one by one
-            for row in rows:
-                self.read_into(fd, offset, row)
-                offset += len(row)
 
     def read_into(self, fd: int, offset: int, buffer: memoryview) -> None:
         """Fill `buffer` from `offset`; positional, so that threads and forks do not disturb each other.

@@ -195,7 +195,7 @@ class Store:
         handles.drop(self.source)
         for field in self._fields.values():
             assert isinstance(field, ChunkedField)
-            field.source = fresh.source  # the seal is over the chunk table too: every chunk lies where it lay
+            field.chunks.source = fresh.source  # the seal is over the chunk table too: every chunk lies where it lay
         self.source = fresh.source
 
     def uncached(self) -> Store:

@@ -9,27 +9,40 @@ import pytest
 
 import h5store
 from h5store.errors import CorruptChunkError
-from h5store.storage import fetch
+from h5store.storage import fetch, native
 from h5store.storage.handles import FileSource
 from h5store.storage.store import Store
 
 N, PER = 100, 8
 
 
-@pytest.fixture(params=["256MiB", "1KiB", 0], ids=lambda c: f"cache={c}")
+@pytest.fixture(params=[(cache, how) for cache in ("256MiB", "1KiB", 0) for how in ("kernel", "python")],
+                ids=lambda p: f"cache={p[0]}-{p[1]}")
 def made(tmp_path, request, monkeypatch):
     """An open store and its samples; `made.reads` are the byte ranges that were read from the file."""
     x = np.random.default_rng(0).integers(0, 99, (N, 500)).astype("i4")
     h5store.pack(tmp_path / "a.h5", features={"x": x}, labels={"y": np.arange(N)}, progress=False, chunk=PER)
-    store = Store.open(tmp_path / "a.h5", cache=request.param, threads=2)
-    reads, plain, lock = [], FileSource.read_into, threading.Lock()
+    cache, how = request.param
+    if how == "python":
+        monkeypatch.setattr(native, "kernel", lambda **field: None)
+    elif native.kernel(row=1, nbytes=1, few=0, verify=True, blosc=True, alone=True) is None:
+        pytest.skip("the kernel was not compiled when h5store was installed")
+    store = Store.open(tmp_path / "a.h5", cache=cache, threads=2)
+    reads, plain, fast, lock = [], FileSource.read_into, native.Kernel.__call__, threading.Lock()
 
     def read_into(self, fd, offset, buffer):
         with lock:
             reads.append(offset)
         plain(self, fd, offset, buffer)
 
+    def copy(self, fd, pieces, *rest):
+        done = fast(self, fd, pieces, *rest)
+        with lock:
+            reads.extend(pieces[:done, 4].tolist())
+        return done
+
     monkeypatch.setattr(FileSource, "read_into", read_into)
+    monkeypatch.setattr(native.Kernel, "__call__", copy)
     store.reads, store.x = reads, x
     yield store
     store.close()
