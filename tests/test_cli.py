@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
+import h5py
 import numpy as np
 import pytest
 
@@ -409,3 +410,30 @@ def test_the_command_starts_without_any_extra() -> None:
             "print([m for m in ('PIL', 'pyarrow', 'tensorflow', 'keras', 'torch') if m in sys.modules])")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("line, sources", [
+    ("arrays {} --features flux=X.npy --labels y.npy --codec gzip", ["X.npy", "y.npy"]),
+    ("samples {} parts --features img", ["parts"]),
+    ("hdf5 {} theirs.h5 --features X --shuffle 3 --limit 7", ["theirs.h5"]),
+    ("table {} 'my rows.csv' --features x=a,b --labels y", ["my rows.csv"]),
+], ids=lambda value: value.split()[0] if isinstance(value, str) else "")
+def test_a_packed_store_says_what_of_and_how_and_the_same_is_the_same_file(
+        run: Callable[..., tuple[int, str, str]], line: str, sources: list[str]) -> None:
+    np.save("X.npy", X)
+    np.save("y.npy", Y)
+    os.mkdir("parts")
+    for i in range(20):
+        np.savez(f"parts/{i}.npz", img=np.full(3, i))
+    with h5py.File("theirs.h5", "w") as file:
+        file["X"] = X
+    Path("my rows.csv").write_text("a,b,y\n" + "1,2,3\n" * 9)
+    assert run("pack " + line.format("t.h5"))[0] == 0
+    told = h5store.provenance("t.h5")
+    assert told["sources"] == sources and told["versions"]["h5store"] == h5store.__version__
+    assert told["command"] == "h5store pack " + line.replace("{} ", "", 1)
+    os.mkdir("elsewhere")
+    before = Path("t.h5").read_bytes()
+    for options in ("--threads 1 --quiet", "--json", "--resume"):  # none of which makes other samples
+        assert run(f"pack {line.format('elsewhere/u.h5')} {options} --overwrite")[0] == 0
+        assert Path("elsewhere/u.h5").read_bytes() == before

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,10 +15,11 @@ from h5store.errors import FormatError, OptionError, StaleStoreError
 from h5store.storage import journal
 
 
-def block(start: int, stop: int) -> dict[str, dict[str, np.ndarray]]:
+def block(start: int, stop: int) -> dict[str, dict[str, Any]]:
     ids = np.arange(start, stop)
     return {"features": {"x": ids[:, None] * np.linspace(1, 2, 300)},
-            "labels": {"kind": np.array(["yak", "cat", "dog"])[ids // 5 % 3]}, "meta": {"id": ids}}
+            "labels": {"kind": np.array(["yak", "cat", "dog"])[ids // 5 % 3]},
+            "meta": {"id": ids, "series": [np.arange(i * 7 % 30) * 1.5 + i for i in range(start, stop)]}}
 
 
 @pytest.fixture
@@ -29,9 +31,13 @@ def assert_holds(reader: h5store.Reader, count: int) -> None:
     assert len(reader) == count
     for fields in block(0, count).values():
         for name, values in fields.items():
-            np.testing.assert_array_equal(reader[name][:], values)
+            for found, value in zip(reader[name][:], values, strict=True):
+                np.testing.assert_array_equal(found, value)
     mixed = np.random.default_rng(count).integers(0, count, 40)
-    np.testing.assert_array_equal(reader.take(mixed)["id"], mixed)
+    taken = reader.take(mixed)
+    np.testing.assert_array_equal(taken["id"], mixed)
+    for i, series in zip(mixed, taken["series"], strict=True):
+        np.testing.assert_array_equal(series, np.arange(i * 7 % 30) * 1.5 + i)
 
 
 @pytest.mark.parametrize("before", [0, 23])

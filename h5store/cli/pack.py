@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from h5store import packing, sources
 from h5store.sources.order import limited
@@ -16,6 +18,8 @@ from h5store.cli.options import (ROLES, chunk_of, codec_of, human, named_files, 
                                  pack_options, pairs, role_options, say, shape_of)
 from h5store.reader import Reader
 
+#: What makes no difference to the samples of a store, so that it must make none to its bytes.
+_ASIDE = {"out", "threads", "resume", "overwrite", "append", "dry_run", "quiet", "as_json", "debug"}
 _KEYS = "KEY, or NAME=KEY to name the field otherwise; several as KEY,KEY."
 
 
@@ -29,8 +33,21 @@ def pack() -> None:
     """
 
 
-def _pack(out: str, source: Any, options: dict[str, Any]) -> None:
-    """What every kind of pack does with its source."""
+def _command() -> str:
+    """What was typed, without what makes no difference to the samples."""
+    ctx = click.get_current_context()
+    words = ["h5store", "pack", str(ctx.info_name)]
+    for param in ctx.command.params:
+        name = str(param.name)
+        if name in _ASIDE or ctx.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
+            continue
+        for value in ctx.params[name] if param.multiple else [ctx.params[name]]:
+            words += [str(value)] if isinstance(param, click.Argument) else [param.opts[0], str(value)]
+    return shlex.join(words)
+
+
+def _pack(out: str, source: Any, options: dict[str, Any], sources: Sequence[str]) -> None:
+    """What every kind of pack does with its source; `sources` are its files and folders, as they were typed."""
     codec, chunk = codec_of(options["codec"]), chunk_of(options["chunk"])
     if options["dry_run"]:
         _say_preview(out, limited(source, options["limit"]) if options["limit"] else source, codec, chunk,
@@ -38,6 +55,7 @@ def _pack(out: str, source: Any, options: dict[str, Any]) -> None:
         return
     began = time.monotonic()
     packing.pack(out, source, progress=not options["quiet"], codec=codec, chunk=chunk,
+                 provenance={"sources": list(sources), "command": _command()},
                  **{name: options[name] for name in ("resume", "overwrite", "append", "threads", "shuffle", "limit")})
     skipped = len(getattr(source, "skipped", ()))
     with Reader(out, cache=0) as reader:
@@ -84,7 +102,8 @@ def arrays(out: str, **options: Any) -> None:
     Example:
       h5store pack arrays train.h5 --features flux=X.npy --aux host=Z.npy --labels y.npz:arr_0
     """
-    _pack(out, sources.arrays(**_roles(options, named_files)), options)
+    files = _roles(options, named_files)
+    _pack(out, sources.arrays(**files), options, [path for of in files.values() if of for path in of.values()])
 
 
 @pack.command()
@@ -101,7 +120,7 @@ def samples(out: str, where: str, on_error: str, **options: Any) -> None:
       h5store pack samples train.h5 'parts/*.npz' --features img --labels label
     """
     _pack(out, sources.samples(where, on_error=on_error, threads=options["threads"], **_roles(options, named_keys)),
-          options)
+          options, [where])
 
 
 @pack.command()
@@ -130,7 +149,8 @@ def images(out: str, folder: str, on_error: str, **options: Any) -> None:
                for role in ("aux", "weights", "meta")}
     _pack(out, sources.images(folder, options["labels"], resize=options["resize"], crop=options["crop"],
                               mode=options["mode"], store=options["store"], on_error=on_error,
-                              threads=options["threads"], **columns), options)
+                              threads=options["threads"], **columns), options,
+          [folder] + [options["labels"]] * bool(options["labels"]))
 
 
 @pack.command()
@@ -147,7 +167,7 @@ def table(out: str, where: str, dtype: tuple[str, ...], **options: Any) -> None:
       h5store pack table train.h5 data.csv --features x=a,b,c --labels y
     """
     roles = _roles(options, named_keys, vectors=True)
-    _pack(out, sources.table(where, dtype=pairs("--dtype", dtype), **roles), options)
+    _pack(out, sources.table(where, dtype=pairs("--dtype", dtype), **roles), options, [where])
 
 
 @pack.command()
@@ -162,7 +182,7 @@ def hdf5(out: str, file: str, **options: Any) -> None:
     Example:
       h5store pack hdf5 train.h5 theirs.h5 --features X --labels y
     """
-    _pack(out, sources.hdf5(file, **_roles(options, named_keys)), options)
+    _pack(out, sources.hdf5(file, **_roles(options, named_keys)), options, [file])
 
 
 @pack.command()
@@ -183,4 +203,4 @@ def tfrecord(out: str, where: str, dtype: tuple[str, ...], shape: tuple[str, ...
     """
     shapes = {key: shape_of(text) for key, text in pairs("--shape", shape).items()}
     _pack(out, sources.tfrecord(where, dtype=pairs("--dtype", dtype), shape=shapes, resize=options["resize"],
-                                mode=options["mode"], **_roles(options, named_keys)), options)
+                                mode=options["mode"], **_roles(options, named_keys)), options, [where])

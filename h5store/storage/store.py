@@ -132,7 +132,7 @@ class Store:
         self.gather(ids, {ends: edges[1]}).result()
         self.gather(ids[some] - 1, {ends: before}).result()
         edges[0, some] = before
-        total = self._chunked(name).samples
+        total = self._values(name)
         if (edges[0] > edges[1]).any() or edges[1].max(initial=0) > total:
             raise CorruptChunkError(f"{self.path}[{name!r}]: where its samples end does not fit its {total:,} values; "
                                     f"the file is damaged, run 'h5store verify {self.path}'")
@@ -144,7 +144,12 @@ class Store:
         field = self.schema[name]
         if not field.ragged:
             return field.nbytes
-        return -(-field.nbytes * self._chunked(name).samples // max(1, self.length))
+        return -(-field.nbytes * self._values(name) // max(1, self.length))
+
+    def _values(self, name: str) -> int:
+        """Rows of values of a variable-length field, of all samples."""
+        assert self.layout is not None
+        return self.layout.totals.get(name, 0)
 
     def gather(self, ids: np.ndarray, out: Mapping[str, np.ndarray], *, ahead: bool = False) -> Pending:
         """Begin to read samples `ids` (int64, in range) into the arrays of `out`, by field name."""
