@@ -47,8 +47,13 @@ static int64_t row_of(const Piece *p, const int64_t *to, int64_t j) {
 
 /* Whether the header of a Blosc chunk agrees with what is known of it; its layout is described in blosc.py. */
 static int sound(const Job *job, const uint8_t *stored, int64_t size) {
-    return size >= 16 && stored[0] >= 1 && stored[0] <= 2 && stored[3] && word(stored + 8)
-        && word(stored + 4) == job->nbytes && word(stored + 12) == size;
+    if (size < 16 || stored[0] < 1 || stored[0] > 2 || !stored[3] || word(stored + 4) != job->nbytes
+            || word(stored + 12) != size)
+        return 0;
+    int64_t block = word(stored + 8);
+    if (stored[2] & 2) /* stored as it is */
+        return block && size == 16 + job->nbytes;
+    return block && 16 + 4 * ((job->nbytes + block - 1) / block) <= size; /* the starts of the blocks follow */
 }
 
 /* Decode samples that are LZ4 blocks, not shuffled, straight to their rows; 0 for anything else. */
