@@ -328,6 +328,19 @@ def test_interrupted_anywhere_it_reads_on(path, run_python, cache):
     assert run_python(INTERRUPTED, str(path), cache) == "whole\n"
 
 
+@pytest.mark.parametrize("shuffle", [True, "full", False])
+@pytest.mark.parametrize("n, batch_size, world_size", [(5, 1, 2), (7, 1, 3), (9, 2, 4), (23, 1, 2)])
+def test_a_rank_that_repeats_its_last_sample_is_served_what_it_asks_for(tmp_path, shuffle, n, batch_size, world_size):
+    h5store.pack(tmp_path / "a.h5", features=np.arange(n) * 11 + 5, progress=False, chunk=1)
+    for cache in (0, "1MiB"):
+        with h5store.Reader(tmp_path / "a.h5", cache=cache) as r:
+            for seed, rank in itertools.product(range(5), range(world_size)):
+                loader = r.loader(batch_size=batch_size, shuffle=shuffle, seed=seed, rank=rank,
+                                  world_size=world_size, window=1)
+                for step, batch in enumerate(loader.epoch(seed)):
+                    np.testing.assert_array_equal(batch[0], loader.batch(seed, step)[0])
+
+
 def test_memory_is_flat_over_epochs(tmp_path):
     h5store.pack(tmp_path / "a.h5", features=np.random.default_rng(0).random((4000, 100)), progress=False,
                  chunk="4KiB")

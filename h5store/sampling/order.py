@@ -183,11 +183,22 @@ class Order(ABC):
                 lo = end
 
     def windows(self, spans: Iterable[Span], start: int) -> Iterator[Window]:
-        """What to read for `spans`; neighbouring spans in one window share it, so that it is read once."""
-        for w, group in groupby(self.pieces(spans), key=lambda piece: piece[0]):
-            window = self.window(w, [span for _, span in group], start)
+        """What to read for `spans`; neighbouring spans in one window share it, so that it is read once.
+
+        A sample that a rank repeats is in a window of its own: no window holds one twice.
+        """
+        for (w, _), group in groupby(self._turns(spans), key=lambda turn: turn[:2]):
+            window = self.window(w, [span for _, _, span in group], start)
             start += window.size
             yield window
+
+    def _turns(self, spans: Iterable[Span]) -> Iterator[tuple[int, int, Span]]:
+        """Pieces, with how often they went back before."""
+        back, end = 0, 0
+        for w, (lo, hi) in self.pieces(spans):
+            back += lo < end
+            end = hi
+            yield w, back, (lo, hi)
 
 
 class FileOrder(Order):
@@ -306,11 +317,11 @@ class WindowedOrder(Order):
 def window_counts(blocks: int, window: int) -> tuple[int, int]:
     """(blocks in the first window, number of windows) of a windowed shuffle.
 
-    The first is half a window, so that an epoch's first batch is there in half the time. What fits one window is one.
+    The first is an eighth of a window: so much sooner is an epoch's first batch there. What fits one window is one.
     """
     if blocks <= window:
         return blocks, min(1, blocks)
-    lead = max(1, window // 2)
+    lead = max(1, window // 8)
     return lead, 1 - (lead - blocks) // window
 
 

@@ -36,7 +36,7 @@ class EpochPlan:
         Samples that are cheap to read together; the last block may be shorter.
     window : int
         Blocks whose samples are mixed. Windows of an epoch differ by one block at most, but for the first, which is
-        half as large: an epoch begins the sooner.
+        an eighth as large: an epoch begins the sooner.
     starts : array_like of int, optional
         First sample of each block, where blocks differ in size. Replaces `block`.
     drop_last : bool

@@ -136,6 +136,7 @@ def test_a_shuffled_window_reads_whole_needed_blocks_once(plan, epoch):
             assert (window.ranges[1:, 0] > window.ranges[:-1, 1]).all()  # ascending, neighbours merged
             blocks = np.searchsorted(starts, pool, side="right")
             assert len(np.unique(blocks)) <= plan.window
+            assert len(np.unique(window.order)) == window.size  # each row is written to, and once
             assert set(blocks) == set(np.searchsorted(starts, window.ids, side="right"))
 
 
@@ -149,7 +150,7 @@ def test_windows_after_the_first_differ_by_one_block_at_most_and_none_is_read_tw
     if len(starts) <= plan.window:
         assert sizes == [len(starts)][:len(starts)]
         return
-    assert sizes[0] == max(1, plan.window // 2)
+    assert sizes[0] == max(1, plan.window // 8)
     assert max(sizes) <= plan.window and max(sizes[1:]) - min(sizes[1:]) <= 1
 
 
@@ -229,7 +230,7 @@ def test_orders_stay_what_they_are(shuffle, starts):
 
 def test_orders_of_very_many_blocks_stay_what_they_are():
     plan = make(10**9, block=54, window=256, seed=2024)
-    assert plan.batch(3, 10**6)[:5].tolist() == [8973615, 617390042, 645158286, 96373629, 617390015]
+    assert plan.batch(3, 10**6)[:5].tolist() == [891472157, 765601442, 597946983, 699919144, 621410989]
 
 
 # Going on elsewhere
@@ -416,7 +417,7 @@ def test_numpy_values_are_taken_as_python_ones():
 
 
 @pytest.mark.parametrize("options, words", [
-    ({"n": 200_000, "block": 54, "window": 256}, "windowed shuffle: 15 windows of 256 blocks x 54 samples"),
+    ({"n": 200_000, "block": 54, "window": 256}, "windowed shuffle: 16 windows of 245 blocks x 54 samples"),
     ({"n": 9, "block": 10}, "windowed shuffle: 1 window of 1 block x 10 samples"),
     ({"n": 100, "starts": [0, 20, 30]}, "windowed shuffle: 1 window of 3 blocks x about 33 samples"),
     ({"n": 0}, "windowed shuffle: no samples"),
