@@ -52,7 +52,7 @@ class Writer:
         "lz4" (with byte shuffle) reads fastest; "zstd" makes the smallest file; "gzip" is read by tools without
         plugins. Opening with `append` or `resume` keeps the store's own.
     chunk : str or int
-        Size of the chunks of the largest field, e.g. ``"256KiB"``; or samples a chunk; or ``"random"``, small
+        Size of the chunks of the largest field, e.g. ``"128KiB"``; or samples a chunk; or ``"random"``, small
         chunks for uniformly random reading of data that no cache holds. At most 64 MiB.
     threads : int, optional
         Encoding threads; all cores by default.

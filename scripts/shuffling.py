@@ -21,9 +21,9 @@ from h5store.sampling.plan import EpochPlan
 BATCH = 256
 EPOCHS = 3
 WINDOW_BYTES = 32 << 20
-#: name, samples, bytes a sample, samples a block at 256 KiB, classes
-FILES = (("light curves", 200_000, 2468, 109, 15), ("images", 8_000, 49_160, 5, 10),
-         ("table", 2_000_000, 132, 2048, 20))
+#: name, samples, bytes a sample, samples a block at 128 KiB, classes
+FILES = (("light curves", 200_000, 2468, 54, 15), ("images", 8_000, 49_160, 2, 10),
+         ("table", 2_000_000, 132, 1024, 20))
 
 
 def figures(plan: EpochPlan, classes: np.ndarray, count: int) -> tuple[float, float, float, float, float]:

@@ -37,7 +37,7 @@ def pack_options(command: Any) -> Any:
         click.option("--codec", default="lz4", show_default=True, metavar="CODEC",
                      help="lz4 (fastest to read), zstd (smallest file), gzip (for tools without plugins), or none; a "
                           "level after a colon, e.g. gzip:9."),
-        click.option("--chunk", default="256KiB", show_default=True, metavar="SIZE",
+        click.option("--chunk", default="128KiB", show_default=True, metavar="SIZE",
                      help="Size of a chunk, or samples a chunk as a number, or 'random' for uniformly random reading."),
         click.option("--threads", type=click.IntRange(1, 64), help="Threads; all cores by default."),
         click.option("--resume", is_flag=True, help="Go on from an interrupted pack of the same samples."),

@@ -31,9 +31,9 @@ ENDS = f"{PRIVATE}/ends"
 #: Length of the digest of what is not a chunk; see `h5store.storage.rest`.
 REST_BYTES = 16
 
-# 256 KiB: smaller chunks cost ratio and the time of Python for each, larger ones random reads and mixing.
+# 128 KiB: smaller chunks cost ratio and time for each, larger ones random reads and mixing.
 # docs/decisions.md.
-DEFAULT_CHUNK, DEFAULT_BYTES = "256KiB", 256 * 1024
+DEFAULT_CHUNK, DEFAULT_BYTES = "128KiB", 128 * 1024
 # Fields of small samples get chunks of several blocks up to this size: a shuffled read takes single blocks of
 # them, and what it decodes beside its block must stay small against the block of the large fields.
 _SMALL_CHUNK = 16 * 1024
