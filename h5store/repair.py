@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -46,8 +47,11 @@ def chunks_of(store: Store, f: Field) -> Iterator[tuple[Damage, int, np.ndarray 
 
 def whole_samples(store: Store) -> tuple[np.ndarray, tuple[Damage, ...]]:
     """Which samples are whole in every field, a bool array; and the chunks that are lost."""
-    whole, damaged = np.ones(store.length, bool), []
+    whole, damaged = np.ones(store.length, bool), list[Damage]()
     for f in store.schema:
+        if f.ragged:
+            _whole_ragged(store, f, whole, damaged)
+            continue
         for where, lo, part in chunks_of(store, f):
             if not isinstance(part, np.ndarray):
                 damaged.append(where)
@@ -58,23 +62,53 @@ def whole_samples(store: Store) -> tuple[np.ndarray, tuple[Damage, ...]]:
     return whole, tuple(damaged)
 
 
+def _whole_ragged(store: Store, f: Field, whole: np.ndarray, damaged: list[Damage]) -> None:
+    values, ends = f.columns
+    edges, known = np.zeros(store.length + 1, np.uint64), np.ones(store.length + 1, bool)
+    for where, lo, part in chunks_of(store, ends):
+        if isinstance(part, np.ndarray):
+            edges[lo + 1:lo + 1 + len(part)] = part
+        else:
+            damaged.append(where)
+            known[where.first + 1:where.last + 2] = False
+    whole &= known[:-1] & known[1:] & (edges[:-1] <= edges[1:]) & (edges[1:] <= store.rows(values))
+    for where, lo, part in chunks_of(store, values):
+        if not isinstance(part, np.ndarray):
+            damaged.append(samples_of(store, f, where))
+            whole &= (edges[1:] <= where.first) | (edges[:-1] > where.last) | (edges[:-1] == edges[1:])
+
+
+def samples_of(store: Store, f: Field, where: Damage) -> Damage:
+    """A damaged chunk of the values of a variable-length field, with the samples that it holds a part of.
+
+    What is known of where samples end decides: a damaged chunk of those counts to the sample before it.
+    """
+    ends = np.zeros(store.length, np.uint64)
+    for _, lo, part in chunks_of(store, f.columns[1]):
+        if isinstance(part, np.ndarray):
+            ends[lo:lo + len(part)] = part
+    ends = np.maximum.accumulate(ends)
+    first, last = np.searchsorted(ends, [where.first, where.last], side="right").tolist()
+    return replace(where, first=first, last=min(last, store.length - 1))
+
+
 def copy(store: Store, ids: np.ndarray, to: str | os.PathLike[str], threads: int | None) -> None:
     """Write samples `ids`, ascending, into a new store with the fields, codec and block of the old one."""
     layout = store.layout
     assert layout is not None
     schema = Schema(tuple(replace(f, classes=None) for f in store.schema))
     with Writer(to, codec=layout.codec, chunk=layout.block, threads=threads, schema=schema) as writer:
-        for piece in _pieces(store.schema, ids):
-            out = store.empty(store.schema.names, len(piece))
+        for piece in _pieces(store, ids):
+            out = store.empty([f.name for f in store.schema if not f.ragged], len(piece))
             store.gather(piece, out).result()
-            roles: dict[str, dict[str, np.ndarray]] = {str(role): {} for role in Role}
+            roles: dict[str, dict[str, Any]] = {str(role): {} for role in Role}
             for f in store.schema:
-                values = out[f.name]
+                values = list(store.ragged(f.name, piece)) if f.ragged else out[f.name]
                 roles[str(f.role)][f.name] = np.array(f.classes or ("",), dtype=str)[values] if f.text else values
             writer.append(**{role: fields for role, fields in roles.items() if fields})
 
 
-def _pieces(fields: Iterable[Field], ids: np.ndarray) -> Iterator[np.ndarray]:
-    step = max(1, _PIECE_BYTES // max(1, sum(f.nbytes for f in fields)))
+def _pieces(store: Store, ids: np.ndarray) -> Iterator[np.ndarray]:
+    step = max(1, _PIECE_BYTES // max(1, sum(store.mean_bytes(f.name) for f in store.schema)))
     for lo in range(0, len(ids), step):
         yield ids[lo:lo + step]

@@ -10,7 +10,7 @@ import numpy as np
 
 from h5store.errors import CorruptChunkError, FormatError, StoreExistsError
 from h5store.hdf5view import problems as index_problems
-from h5store.repair import Damage, chunks_of, copy, whole_samples
+from h5store.repair import Damage, chunks_of, copy, samples_of, whole_samples
 from h5store.schema import Field
 from h5store.storage import notes, pool, rest
 from h5store.storage.opening import open_damaged
@@ -238,9 +238,12 @@ def _chunkwise(store: Store, problems: list[str], damaged: list[Damage]) -> Iter
         for chunk, lo, part in chunks_of(store, f):
             if isinstance(part, np.ndarray):
                 yield from _values_of(f, lo, part) if f.text or f.dtype.kind in "fc" else ()
-            else:
-                problems.append(str(part))
-                damaged.append(chunk)
+                continue
+            problems.append(str(part))
+            if f.name in store.schema and store.schema[f.name].ragged:
+                chunk = samples_of(store, store.schema[f.name], chunk)
+                problems[-1] += f"; the values are of samples {chunk.first}-{chunk.last}"
+            damaged.append(chunk)
 
 
 def _structure_problems(store: Store) -> Iterator[str]:

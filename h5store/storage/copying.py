@@ -60,10 +60,14 @@ class Chunks:
         As in the file; samples come in native byte order.
     verify : bool
         Check the sum of every chunk that is read.
+    of : str
+        What `samples` counts, for errors.
     """
 
     def __init__(self, label: str, name: str, samples: int, stored: np.dtype, shape: tuple[int, ...], *,
-                 table: ChunkTable, filters: codecs.Filters, source: FileSource, verify: bool) -> None:
+                 table: ChunkTable, filters: codecs.Filters, source: FileSource, verify: bool,
+                 of: str = "samples") -> None:
+        self.of = of
         self.label, self.name, self.samples, self.stored = label, name, samples, stored
         self.table, self.filters, self.source = table, filters, source
         self.verify = verify and table.sums is not None
@@ -225,7 +229,7 @@ class Chunks:
     def _where(self, chunk: int) -> str:
         first = chunk * self.table.samples
         last = min(first + self.table.samples, self.samples) - 1
-        return f"{self.label} chunk {chunk} (samples {first}-{last})"
+        return f"{self.label} chunk {chunk} ({self.of} {first}-{last})"
 
 
 def _scatter(samples: np.ndarray, out: np.ndarray, at: int, to: np.ndarray | None) -> None:

@@ -55,16 +55,18 @@ class ChunkedField:
         As in the file; samples come in native byte order.
     verify : bool
         Check the sum of every chunk that is read.
+    of : str
+        What `samples` counts, for errors: of a variable-length field, values.
     """
 
     def __init__(self, label: str, name: str, samples: int, stored: np.dtype, shape: tuple[int, ...], *,
                  table: ChunkTable, filters: codecs.Filters, source: FileSource, cache: SampleCache,
-                 verify: bool) -> None:
+                 verify: bool, of: str = "samples") -> None:
         self.name, self.samples = name, samples
         self.stored, self.dtype, self.shape = stored, stored.newbyteorder("="), shape
         self.table, self.cache = table, cache
         self.chunks = Chunks(label, name, samples, stored, shape, table=table, filters=filters, source=source,
-                             verify=verify)
+                             verify=verify, of=of)
 
     # ---- planning
 

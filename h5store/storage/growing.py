@@ -200,7 +200,7 @@ def _column(layout: Layout, f: Field, journal: Journal, source: JournalSource, b
 
     def chunked(table: ChunkTable, of: FileSource, samples: int, cache: SampleCache) -> ChunkedField:
         return ChunkedField(f"{of.path}[{f.name!r}]", f.name, samples, f.dtype, f.shape, table=table,
-                            filters=layout.filters(f), source=of, cache=cache, verify=verify)
+                            filters=layout.filters(f), source=of, cache=cache, verify=verify, of=layout.of(f))
 
     if base is not None:
         # Of the store that is added to, the last chunk counts until the journal has it filled up.

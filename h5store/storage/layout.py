@@ -114,6 +114,10 @@ class Layout:
         """Length of a column: the samples, or of the values of a variable-length field, those of all samples."""
         return self.totals.get(column.name, 0) if self._is_values(column) else self.length
 
+    def of(self, column: Field) -> str:
+        """What the rows of a column are, for errors."""
+        return "values" if self._is_values(column) else "samples"
+
     @staticmethod
     def _is_values(column: Field) -> bool:
         return isinstance(column, Column) and not column.ends

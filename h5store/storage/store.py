@@ -69,7 +69,7 @@ class Store:
         fields = {
             f.name: ChunkedField(f"{file.source.path}[{f.name!r}]", f.name, layout.rows(f), f.dtype, f.shape,
                                  table=file.tables[f.name], filters=layout.filters(f), source=file.source,
-                                 cache=kept, verify=verify)
+                                 cache=kept, verify=verify, of=layout.of(f))
             for f in layout.columns}
         stored = sum(int(t.sizes.sum()) for t in file.tables.values())
         return cls(file.source, layout.schema, layout.length, _block(layout), file.seal, fields, kept, threads, layout,
