@@ -32,7 +32,7 @@ class FieldBytes(Protocol):
     shape: tuple[int, ...]
 
     def gather(self, ids: np.ndarray, out: np.ndarray, to: np.ndarray | None = None) -> Tasks:
-        """Samples `ids` (int64, in range, any order) into the rows `to` of `out`; in order where that is None."""
+        """Samples `ids` (int64, in range, ascending) into the rows `to` of `out`; in order where that is None."""
         ...
 
     def runs(self, ranges: np.ndarray, out: np.ndarray, to: np.ndarray | None = None) -> Tasks:
@@ -75,9 +75,6 @@ class ChunkedField:
         if self.resident:
             array, filled = self._kept()
             return Tasks(self._missing(array, filled, chunk), self._takes(array, ids, out, to))
-        if len(ids) > 1 and (chunk[1:] < chunk[:-1]).any():
-            order = np.argsort(chunk, kind="stable")
-            chunk, ids, to = chunk[order], ids[order], order if to is None else to[order]
         edges = np.flatnonzero(chunk[1:] != chunk[:-1]) + 1
         starts = np.concatenate(([0], edges, [len(ids)])) if len(ids) else np.zeros(1, np.int64)
         local = ids - chunk * self.table.samples
@@ -134,6 +131,8 @@ class ChunkedField:
         if not len(items):
             return []
         slices = min(len(items), -(-len(items) * self.chunks.nbytes // _TASK_BYTES))
+        if slices == 1:
+            return [lambda: work(items)]
         return [lambda part=part: work(part) for part in np.array_split(items, slices)]  # type: ignore[misc]
 
     def close(self) -> None:

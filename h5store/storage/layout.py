@@ -38,7 +38,7 @@ DEFAULT_CHUNK, DEFAULT_BYTES = "128KiB", 128 * 1024
 # them, and what it decodes beside its block must stay small against the block of the large fields.
 _SMALL_CHUNK = 16 * 1024
 # "random": one sample of a light curve or an image, a few dozen of a table.
-_RANDOM_CHUNK = 4 * 1024
+_RANDOM_CHUNK = 2 * 1024
 # Samples of variable length may be of any size: what is read together must not depend on those that came first.
 _RAGGED_BLOCK = 16
 #: Of all chunks but those of one larger sample. A chunk is encoded and decoded whole, also where few samples are in it.

@@ -153,7 +153,14 @@ class Store:
 
     def gather(self, ids: np.ndarray, out: Mapping[str, np.ndarray], *, ahead: bool = False) -> Pending:
         """Begin to read samples `ids` (int64, in range) into the arrays of `out`, by field name."""
-        parts = [self._fields[name].gather(ids, array) for name, array in out.items()]
+        order = np.argsort(ids, kind="stable") if len(ids) > 1 and (ids[1:] < ids[:-1]).any() else None
+        ascending = ids if order is None else ids[order]
+        parts = []
+        for name, array in out.items():
+            if self.resident(name):  # an array, of which any order is as good
+                parts.append(self._fields[name].gather(ids, array))
+            else:
+                parts.append(self._fields[name].gather(ascending, array, order))
         return Pending(parts, self.threads, ahead=ahead)
 
     def runs(self, ranges: np.ndarray, out: Mapping[str, np.ndarray]) -> Pending:
