@@ -42,12 +42,13 @@ def plain(group: h5py.Group, name: str, data: np.ndarray) -> None:
         made.write(h5s.ALL, h5s.ALL, np.ascontiguousarray(data))
 
 
-NAMES = st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters="/\0"), min_size=1, max_size=300).filter(
-    lambda name: name not in (".", ".."))
+NAMES = st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters="/\0"), min_size=1, max_size=300
+                ).filter(lambda name: name not in (".", ".."))
 DATA = st.tuples(st.sampled_from(["u1", "<u8"]), st.lists(st.integers(0, 5), min_size=1, max_size=4))
 TREES = st.recursive(DATA, lambda below: st.dictionaries(NAMES, below, max_size=6), max_leaves=12)
 # Small enough to be kept in the object header: a store has no other attributes.
-ATTRIBUTES = st.dictionaries(NAMES, st.one_of(st.integers(0, 2**64 - 1), st.binary(min_size=1, max_size=64)), max_size=6)
+VALUES = st.one_of(st.integers(0, 2**64 - 1), st.binary(min_size=1, max_size=64))
+ATTRIBUTES = st.dictionaries(NAMES, VALUES, max_size=6)
 
 
 def build(group: h5py.Group, tree: Any) -> None:
@@ -109,7 +110,6 @@ def external_link(file: h5py.File) -> None:
 def too_many_links(file: h5py.File) -> None:
     for i in range(40):
         file.create_group(str(i))
-
 
 
 def chunked(file: h5py.File) -> None:
