@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import subprocess
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -456,6 +457,45 @@ def test_a_second_writer_is_refused_whatever_its_wishes(path: Path) -> None:
             with pytest.raises(StoreLockedError, match="of this process holds the store; close"):
                 Writer(path, **options)
     check(path, 3)
+
+
+HOLD = """
+import sys, numpy as np, h5py, h5store
+other = h5py.File(sys.argv[2])  # a file that libhdf5 has open, with the lock it has by this setting
+writer = h5store.Writer(sys.argv[1], overwrite=True)
+writer.append(features=np.arange(5))
+print("held", flush=True)
+input()
+writer.close()
+"""
+TRY = """
+import sys, h5py, numpy as np, h5store
+other = h5py.File(sys.argv[2])
+for options in ({}, {"overwrite": True}, {"resume": True}, {"append": True}):
+    try:
+        h5store.Writer(sys.argv[1], **options)
+    except h5store.errors.StoreLockedError as error:
+        assert "another writer holds the store (process " in str(error), error
+        print("refused")
+"""
+
+
+@pytest.mark.parametrize("setting", [None, "TRUE", "FALSE", "BEST_EFFORT"])
+def test_a_second_process_is_refused_whatever_hdf5_says_of_locks(
+        path: Path, monkeypatch: pytest.MonkeyPatch, start_python: Callable[..., subprocess.Popen[str]],
+        run_python: Callable[..., str], setting: str | None) -> None:
+    with Writer(path) as writer:
+        writer.append(features=np.arange(3))
+    monkeypatch.delenv("HDF5_USE_FILE_LOCKING", raising=False)
+    if setting is not None:
+        monkeypatch.setenv("HDF5_USE_FILE_LOCKING", setting)
+    holder = start_python(HOLD, str(path), str(path))
+    assert holder.stdout is not None and holder.stdout.readline() == "held\n", holder.communicate(timeout=60)
+    assert run_python(TRY, str(path), str(path)).split() == ["refused"] * 4
+    _, err = holder.communicate("\n", timeout=60)
+    assert holder.returncode == 0, err
+    with Reader(path) as reader:
+        assert reader["features"][:].tolist() == [0, 1, 2, 3, 4]
 
 
 def test_a_writer_that_is_lost_frees_the_store(path: Path) -> None:

@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import h5py
@@ -358,7 +358,7 @@ class SlowField:
     def _read(self, ids: np.ndarray, out: np.ndarray, to: np.ndarray | None) -> None:
         """A slice of each chunk that holds any of the samples: h5py's own lists of ids are quadratic."""
         file = _open_here(self._source)
-        dataset = file[self._where]
+        dataset = self._by_libhdf5(lambda: file[self._where], "it")
         order = np.argsort(ids, kind="stable")
         ordered = ids[order]
         edges = np.flatnonzero(np.diff(ordered // self._samples)) + 1
@@ -368,12 +368,15 @@ class SlowField:
                 rows = order[part] if to is None else to[order[part]]
                 if self._guard is not None:
                     self._guard.check(dataset, lo, hi)
-                try:
-                    out[rows] = dataset[lo:hi][ordered[part] - lo]
-                except (OSError, RuntimeError) as error:
-                    raise CorruptChunkError(f"{self._source.path}[{self._where!r}] (samples {lo}-{hi - 1}): libhdf5 "
-                                            f"cannot read them ({error}); the file is damaged, restore it from a "
-                                            "copy") from error
+                found = self._by_libhdf5(lambda: dataset[lo:hi], f"samples {lo}-{hi - 1}")
+                out[rows] = found[ordered[part] - lo]
+
+    def _by_libhdf5(self, read: Callable[[], Any], what: str) -> Any:
+        try:
+            return read()
+        except (OSError, RuntimeError, KeyError, ValueError) as error:
+            raise CorruptChunkError(f"{self._source.path}[{self._where!r}]: libhdf5 cannot read {what} ({error}); the "
+                                    "file is damaged or was cut short, restore it from a copy") from error
 
     def close(self) -> None:
         with _files_lock:

@@ -68,6 +68,7 @@ class GrowingStore(Store):
     """What is committed of a store, as it was when it was opened."""
 
     _journal: JournalSource
+    _kept: SampleCache
     _where: str
 
     @property
@@ -76,6 +77,7 @@ class GrowingStore(Store):
 
     def close(self) -> None:
         super().close()
+        self._kept.clear()
         self._journal.close()
 
 
@@ -187,7 +189,8 @@ def _store(where: str, journal: Journal, budget: int, threads: int, verify: bool
     seal = base.seal if base is not None else ""
     store = GrowingStore(base.source if base is not None else source, layout.schema, length, layout.block,
                          f"{seal}@{found.st_dev}:{found.st_ino}", fields, kept[0], threads, layout)
-    store._journal, store._where = source, where
+    store._journal, store._kept, store._where = source, kept[1], where
+    source.hold()
     if base is not None:
         base.source.hold()
     return store
