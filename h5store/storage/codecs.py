@@ -21,8 +21,8 @@ from h5store.storage import blosc
 from h5store.storage.blosc import numcodecs
 
 DEFLATE, SHUFFLE, FLETCHER32 = 1, 2, 3
-BLOSC, LZ4, ZSTD = 32001, 32004, 32015
-NAMES = {DEFLATE: "gzip", SHUFFLE: "shuffle", FLETCHER32: "fletcher32", 4: "szip", 32000: "lzf",
+LZF, BLOSC, LZ4, ZSTD = 32000, 32001, 32004, 32015
+NAMES = {DEFLATE: "gzip", SHUFFLE: "shuffle", FLETCHER32: "fletcher32", 4: "szip", LZF: "lzf",
          BLOSC: "blosc", LZ4: "lz4", 32008: "bitshuffle", ZSTD: "zstd", 32026: "blosc2"}
 COMPRESSORS = frozenset({DEFLATE, BLOSC, LZ4, ZSTD})
 
