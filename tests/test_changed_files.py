@@ -67,10 +67,10 @@ def replace(path: Path) -> None:
     elif path.suffix == ".h5":
         foreign(other, -1)
     else:
-        writer = grow(path.with_name("another.h5"), -1)
+        writer: h5store.Writer | None = grow(path.with_name("another.h5"), -1)
         os.rename(path.with_name("another.h5.journal"), other)
         with pytest.warns(UserWarning, match="lost"):
-            del writer
+            writer = None  # noqa: F841
     os.replace(other, path)
 
 
@@ -89,11 +89,11 @@ def made(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Calla
     """(how to open a reader, the file that it reads)."""
     path, kind = tmp_path / "a.h5", request.param
     if kind == "growing":
-        writer = grow(path)
+        writer: h5store.Writer | None = grow(path)  # noqa: F841  its journal goes with it
         yield lambda **options: h5store.Reader(path, growing=True, **options), Path(f"{path}.journal")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            del writer
+            writer = None  # noqa: F841
         return
     if kind == "store":
         store(path)

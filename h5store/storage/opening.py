@@ -10,7 +10,7 @@ import h5py
 from h5store.errors import CorruptChunkError, FormatError, nearest
 from h5store.storage.handles import FileSource, Identity
 from h5store.storage.metadata import SIGNATURE, CutShort, OtherLayout
-from h5store.storage.validate import StoreFile, checked_store, not_ours, salvageable_store
+from h5store.storage.validate import StoreFile, check_superblock, checked_store, not_ours, salvageable_store
 
 #: What other files start with, for an error that helps.
 _KNOWN = {b"PK\x03\x04": "a zip archive such as .npz", b"\x93NUMPY": "a .npy array",
@@ -58,7 +58,8 @@ def open_hdf5(path: str) -> tuple[h5py.File, FileSource]:
     """Open an HDF5 file for reading, with errors that say what is wrong with it."""
     found = stat(path)
     with open(path, "rb") as opened:
-        _signed(path, opened.fileno(), found.st_size)
+        at = _signed(path, opened.fileno(), found.st_size)
+        check_superblock(path, os.pread(opened.fileno(), 128, at))
     try:
         file = hdf5_file(path, keep=False)
     except OSError as error:
@@ -83,8 +84,8 @@ def hdf5_file(path: str, *, keep: bool) -> h5py.File:
     raise error
 
 
-def _signed(path: str, fd: int, size: int) -> bool:
-    """Whether a file begins with HDF5's signature; False if that comes later, after a user block.
+def _signed(path: str, fd: int, size: int) -> int:
+    """Where HDF5's signature is: at 0, or later, after a user block.
 
     Raises
     ------
@@ -92,11 +93,12 @@ def _signed(path: str, fd: int, size: int) -> bool:
     """
     head = os.pread(fd, len(SIGNATURE), 0)
     if head == SIGNATURE:
-        return True
+        return 0
     # HDF5 also allows a user block before the signature, at 512 and its doublings.
     places = (512 << i for i in range(max(0, size.bit_length() - 9)))
-    if not head.startswith(tuple(_KNOWN)) and any(os.pread(fd, len(SIGNATURE), at) == SIGNATURE for at in places):
-        return False
+    at = next((at for at in places if os.pread(fd, len(SIGNATURE), at) == SIGNATURE), 0)
+    if at and not head.startswith(tuple(_KNOWN)):
+        return at
     looks = next((f"it looks like {text}" for magic, text in _KNOWN.items() if head.startswith(magic)),
                  "it is empty" if not head else "its first bytes are not HDF5's")
     raise FormatError(f"{path}: not an HDF5 file, {looks}; expected a store; pack it first: h5store.pack(...)")
@@ -120,7 +122,7 @@ def open_store(path: str) -> StoreFile:
     stat(path)
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        if not _signed(path, fd, os.fstat(fd).st_size):
+        if _signed(path, fd, os.fstat(fd).st_size):
             raise FormatError(not_ours(path))
         return checked_store(fd, FileSource(path, Identity.of(os.fstat(fd))))
     except OtherLayout as error:

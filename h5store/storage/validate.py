@@ -172,6 +172,21 @@ def plugins_off() -> Iterator[None]:
                 h5pl.append(folder)
 
 
+def check_superblock(path: str, head: bytes) -> None:
+    """Refuse a superblock of an old version that names a driver's block: libhdf5 makes as much room as that says.
+
+    Raises
+    ------
+    FormatError
+    """
+    # II.A of the specification, versions 0 and 1: base address, free space, end of file, then the driver's block.
+    version, width = (head[8], head[13]) if len(head) > 13 else (2, 0)
+    at = (24 if version == 0 else 28) + 3 * width
+    if version < 2 and head[at:at + width] != b"\xff" * width:
+        raise FormatError(f"{path}: its metadata name another driver of HDF5; the file is damaged, restore it from a "
+                          "copy, or if it is one part of several, copy it into one file first, e.g. with h5repack")
+
+
 def check_foreign(path: str, where: str, dataset: h5py.Dataset, trust_plugins: bool) -> None:
     """Refuse a dataset that keeps its data elsewhere, needs code that is not here, or cannot be what it says.
 

@@ -82,6 +82,22 @@ def hard_link_cycle(folder: Path, path: Path) -> None:
         file["a/b/a"] = file["a"]
 
 
+def _with_superblock(path: Path, at: int, value: bytes, **options: int) -> None:
+    with h5py.File(path, "w", libver="earliest", **options) as file:
+        file["X"] = np.arange(100.0)
+    raw = bytearray(path.read_bytes())
+    raw[at:at + len(value)] = value
+    path.write_bytes(raw)
+
+
+def driver_of_4_gigabytes(folder: Path, path: Path) -> None:
+    _with_superblock(path, 48, struct.pack("<Q", 0x8D))
+
+
+def driver_behind_a_user_block(folder: Path, path: Path) -> None:
+    _with_superblock(path, 512 + 48, struct.pack("<Q", 0x8D), userblock_size=512)
+
+
 def deep_groups(folder: Path, path: Path) -> None:
     with h5py.File(path, "w") as file:
         at = file["/"]
@@ -295,7 +311,7 @@ def store_whose_text_is_not_json(folder: Path, path: Path) -> None:
 
 CORPUS = [Case(build, store=False) for build in (
     external_link, external_link_behind_a_soft_link, external_storage, virtual_dataset, soft_link_cycle,
-    hard_link_cycle, deep_groups, deflate_bomb, deflate_bomb_in_tiles, short_stream, short_stream_in_tiles,
+    driver_of_4_gigabytes, driver_behind_a_user_block, hard_link_cycle, deep_groups, deflate_bomb, deflate_bomb_in_tiles, short_stream, short_stream_in_tiles,
     enormous_shape, enormous_sample, unknown_filter, object_references, sequences_of_any_length)]
 CORPUS += [Case(giant_attribute, store=False, refused=False)]
 CORPUS += [Case(build, store=True) for build in (
