@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import configparser
 import importlib.metadata
+import os
 import re
 from pathlib import Path
 
+import pytest
+
 import h5store
+from h5store.storage import native
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -31,6 +35,12 @@ def test_the_changelog_knows_the_version() -> None:
 def test_pyproject_holds_the_build_system_only() -> None:
     tables = re.findall(r"^\[(.+)\]$", (ROOT / "pyproject.toml").read_text("utf-8"), flags=re.MULTILINE)
     assert tables == ["build-system"]
+
+
+@pytest.mark.skipif(not os.environ.get("CI") or os.environ.get("CC") == "false", reason="built by hand, or without cc")
+def test_the_kernel_was_compiled() -> None:
+    """It is optional, so that a compiler that fails would go unseen."""
+    assert native.present()
 
 
 def test_every_requirement_has_a_lower_bound_and_no_upper_one() -> None:

@@ -106,6 +106,7 @@ class Chunks:
         ------
         CorruptChunkError, StaleStoreError, OSError
         """
+        assert out.flags.c_contiguous and out.dtype.itemsize == self.stored.itemsize, "written to by address"
         if to is not None:
             to = np.ascontiguousarray(to, np.int64)  # as the kernel takes it
         kernel = self._kernel if cache is None else None
