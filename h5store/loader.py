@@ -214,7 +214,7 @@ class Loader(Position):
         if self._ragged or self._choice is not None:
             return self._by_ids(plan, epoch, start, os.getpid())
         windows = Windows(self.reader._store, self._ids, self._fields, plan.windows(epoch, start),
-                          min(plan.batch_size, plan.n), self._buffers)
+                          min(plan.window * plan.block, plan.n), min(plan.batch_size, plan.n), self._buffers)
         return self._serve(plan, windows, start, os.getpid())
 
     def _serve(self, plan: EpochPlan, windows: Windows, start: int, pid: int) -> Iterator[tuple[Any, ...]]:

@@ -30,6 +30,8 @@ class Windows:
         Of a view: the store's id of every position that the plan speaks of.
     fields : sequence of str
     windows : iterator of Window
+    largest : int
+        Samples of the largest window: arrays are made for it, whichever comes first.
     most : int
         Samples of the largest batch. So many rows lie before a window's own: there the rest of the last one is put,
         for the batch that begins in one and ends in the other.
@@ -38,8 +40,9 @@ class Windows:
     """
 
     def __init__(self, store: Store, ids: np.ndarray | None, fields: Sequence[str], windows: Iterator[Window],
-                 most: int, buffers: list[Buffer]) -> None:
-        self._store, self._ids, self._fields, self._windows, self._lead = store, ids, fields, windows, most
+                 largest: int, most: int, buffers: list[Buffer]) -> None:
+        self._store, self._ids, self._fields, self._windows = store, ids, fields, windows
+        self._largest, self._lead = largest, most
         self._home, self._spare = buffers, [buffers.pop() for _ in range(len(buffers))]
         self._now: tuple[Window, Buffer] | None = None
         self._next: tuple[Window, Buffer, Pending] | None = None
@@ -84,7 +87,7 @@ class Windows:
         rows += self._lead
         if any(len(buffer.get(name, ())) < rows for name in self._fields):
             buffer.clear()
-            buffer.update(self._store.empty(self._fields, rows))
+            buffer.update(self._store.empty(self._fields, max(rows, self._largest + self._lead)))
         return {name: buffer[name][self._lead:rows] for name in self._fields}
 
     def _read(self, window: Window, arrays: Buffer) -> Pending:

@@ -73,6 +73,11 @@ def _address(array: np.ndarray) -> int:
     return array.__array_interface__["data"][0]  # type: ignore[no-any-return]
 
 
+def _quickest(library: ctypes.CDLL, name: str) -> Any:
+    """A function of xxHash: on x86 there is one beside it that takes what the processor has."""
+    return getattr(library, f"{name}_dispatch", None) or getattr(library, name)
+
+
 @lru_cache(maxsize=1)
 def _library() -> tuple[Any, tuple[int, ...]] | None:
     """The kernel and the addresses of the functions that it calls; None where one is not to be had."""
@@ -82,8 +87,8 @@ def _library() -> tuple[Any, tuple[int, ...]] | None:
         return None
     try:
         copy, xxh = ctypes.CDLL(made[0]).h5store_copy, ctypes.CDLL(other.origin)
-        sums = (xxh.XXH3_64bits, xxh.XXH3_createState, xxh.XXH3_64bits_reset, xxh.XXH3_64bits_update,
-                xxh.XXH3_64bits_digest, xxh.XXH3_freeState)
+        sums = (_quickest(xxh, "XXH3_64bits"), xxh.XXH3_createState, xxh.XXH3_64bits_reset,
+                _quickest(xxh, "XXH3_64bits_update"), xxh.XXH3_64bits_digest, xxh.XXH3_freeState)
     except (OSError, AttributeError):
         return None
     copy.restype, number = ctypes.c_int64, ctypes.c_int64
