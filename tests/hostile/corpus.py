@@ -311,7 +311,8 @@ def store_whose_text_is_not_json(folder: Path, path: Path) -> None:
 
 CORPUS = [Case(build, store=False) for build in (
     external_link, external_link_behind_a_soft_link, external_storage, virtual_dataset, soft_link_cycle,
-    driver_of_4_gigabytes, driver_behind_a_user_block, hard_link_cycle, deep_groups, deflate_bomb, deflate_bomb_in_tiles, short_stream, short_stream_in_tiles,
+    driver_of_4_gigabytes, driver_behind_a_user_block,
+    hard_link_cycle, deep_groups, deflate_bomb, deflate_bomb_in_tiles, short_stream, short_stream_in_tiles,
     enormous_shape, enormous_sample, unknown_filter, object_references, sequences_of_any_length)]
 CORPUS += [Case(giant_attribute, store=False, refused=False)]
 CORPUS += [Case(build, store=True) for build in (
