@@ -23,7 +23,9 @@ _DESCRIPTOR = np.dtype([("length", "<u4"), ("heap", "<u8"), ("index", "<u4")])
 _PIECE_BYTES = 1 << 20
 #: libhdf5 makes heaps of 4 KiB, or as large as one object.
 _MOST_HEAP = 256 << 20
-#: Chunks of text that may never have been written.
+#: Heaps that are kept, and bytes of them that are read for each text beside the file once or a few times.
+_KEPT_HEAPS, _MOST_A_TEXT = 4 << 20, 64 << 10
+#: Chunks of text, or texts without chunks, that may never have been written.
 _MOST_MISSING = 1 << 16
 
 
@@ -69,11 +71,14 @@ def check_count(path: str, dataset: h5py.Dataset) -> None:
     FormatError
     """
     if dataset.chunks is not None:
-        said = math.prod(-(-n // c) for n, c in zip(dataset.shape, dataset.chunks))
+        said, what = math.prod(-(-n // c) for n, c in zip(dataset.shape, dataset.chunks)), "chunks"
         there = dataset.id.get_num_chunks()
-        if said > there + _MOST_MISSING:
-            raise FormatError(f"{path}: {dataset.name!r} says that it has {said:,} chunks of text, and holds "
-                              f"{there:,}; the file is damaged, restore it from a copy")
+    else:
+        said, what = dataset.size, "values"
+        there = dataset.id.get_storage_size() // dataset.id.get_type().get_size()
+    if said > there + _MOST_MISSING:
+        raise FormatError(f"{path}: {dataset.name!r} says that it has {said:,} {what} of text, and holds {there:,}; "
+                          "the file is damaged, restore it from a copy")
 
 
 def _fixed(bands: Iterator[tuple[int, np.ndarray]], padding: int) -> Iterator[tuple[int, np.ndarray]]:
@@ -145,17 +150,26 @@ def _check_inside(source: FileSource, offset: int, size: int) -> None:
 
 def _texts(bands: Iterator[tuple[int, np.ndarray]], source: FileSource, base: int
            ) -> Iterator[tuple[int, np.ndarray]]:
-    heaps: dict[int, dict[int, bytes]] = {}
+    heaps, kept = dict[int, tuple[int, dict[int, bytes]]](), 0
+    to_give, to_read = source.identity.size, 8 * source.identity.size
     for lo, band in bands:
         texts = np.empty(band.size, object)
         for i, (length, heap, index) in enumerate(band.reshape(-1).tolist()):
             if not length or not heap:
                 texts[i] = b""
                 continue
+            to_give, to_read = to_give - length, to_read + _MOST_A_TEXT
             if heap not in heaps:
-                heaps.clear()  # values lie in the order of their heaps: one in memory is enough
                 heaps[heap] = _heap(source, heap + base)
-            found = heaps[heap].get(index)
+                kept += heaps[heap][0]
+                to_read -= heaps[heap][0]
+                while kept > _KEPT_HEAPS and len(heaps) > 1:  # values lie in the order of their heaps, but for a few
+                    kept -= heaps.pop(next(iter(heaps)))[0]
+            if to_give < 0 or to_read < 0:
+                raise CorruptChunkError(f"{source.path}: its texts overlap, or lie so far from each other that each "
+                                        f"takes more than {_MOST_A_TEXT:,} bytes to read; the file is damaged, "
+                                        "restore it from a copy")
+            found = heaps[heap][1].get(index)
             if found is None or len(found) < length:
                 raise CorruptChunkError(f"{source.path}: text {index} of the heap at byte {heap:,} is missing or "
                                         "short; the file is damaged, restore it from a copy")
@@ -163,8 +177,8 @@ def _texts(bands: Iterator[tuple[int, np.ndarray]], source: FileSource, base: in
         yield lo, texts.reshape(band.shape)
 
 
-def _heap(source: FileSource, address: int) -> dict[int, bytes]:
-    """Index -> bytes of the objects of a global heap collection."""
+def _heap(source: FileSource, address: int) -> tuple[int, dict[int, bytes]]:
+    """(size, index -> bytes) of the objects of a global heap collection."""
     damaged = f"{source.path}: no heap of texts at byte {address:,}; the file is damaged, restore it from a copy"
     if address > source.identity.size - 16:
         raise CorruptChunkError(damaged)
@@ -178,4 +192,4 @@ def _heap(source: FileSource, address: int) -> dict[int, bytes]:
             break
         out[index] = raw[at + 16:at + 16 + length]
         at += 16 + (length + 7) // 8 * 8
-    return out
+    return size, out

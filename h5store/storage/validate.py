@@ -7,6 +7,7 @@ and what could lead it astray is refused first.
 from __future__ import annotations
 
 import json
+import math
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,6 +31,8 @@ _MOST_SCHEMA = 64 << 20
 _MOST_NESTED = 1 << 16
 #: A chunk that libhdf5 would take, and decode in one piece.
 _MOST_CHUNK = 2**32 - 1
+#: Chunks of one sample that may never have been written.
+_MOST_MISSING = 1 << 16
 #: A pebibyte: what is larger is no training set but a number that somebody made up.
 _MOST_DECODED = 2**50
 
@@ -212,6 +215,10 @@ def check_foreign(path: str, where: str, dataset: h5py.Dataset, trust_plugins: b
         if decoded > _MOST_CHUNK:
             raise FormatError(f"{path}: {where!r} says that a chunk holds {decoded:,} bytes, more than HDF5 can; the "
                               "file is damaged, restore it from a copy")
+        tiles = math.prod(-(-n // c) for n, c in zip(dataset.shape[1:], dataset.chunks[1:]))
+        if tiles > _MOST_MISSING and tiles > dataset.id.get_num_chunks():  # each is looked for
+            raise FormatError(f"{path}: {where!r} says that a sample lies in {tiles:,} chunks, more than it holds of "
+                              "all samples; the file is damaged, restore it from a copy")
     if trust_plugins:
         return
     for i in range(creation.get_nfilters()):

@@ -82,6 +82,44 @@ def hard_link_cycle(folder: Path, path: Path) -> None:
         file["a/b/a"] = file["a"]
 
 
+def tiles_without_number(folder: Path, path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        file.create_dataset("X", (4, 2**30), "u1", chunks=(1, 1), compression="gzip")[0, 0] = 1
+
+
+def text_that_was_never_written(folder: Path, path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        file.create_dataset("X", (2**31,), "S1")
+
+
+def _texts(path: Path, texts: list[str], length: int) -> None:
+    """30,000 texts that are the first bytes of few, one after the other and again from the first."""
+    with h5py.File(path, "w") as file:
+        made = file.create_dataset("X", (30_000,), h5py.string_dtype())
+        made[:len(texts)] = texts
+        at = made.id.get_offset()
+    raw = bytearray(path.read_bytes())
+    for i in range(len(texts)):
+        struct.pack_into("<I", raw, at + 16 * i, length)
+    raw[at:at + 16 * 30_000] = bytes(raw[at:at + 16 * len(texts)]) * (30_000 // len(texts))
+    path.write_bytes(raw)
+
+
+def texts_back_and_forth(folder: Path, path: Path) -> None:
+    _texts(path, [chr(65 + i) * 2**20 for i in range(8)], 3)
+
+
+def texts_that_overlap(folder: Path, path: Path) -> None:
+    _texts(path, ["A" * 2**20], 2**20 - 1)
+
+
+def values_beyond_the_end(folder: Path, path: Path) -> None:
+    with h5py.File(path, "w", libver="earliest") as file:
+        file.create_dataset("X", data=np.zeros(0xBEEF, "u1"))
+    raw, many = path.read_bytes(), struct.pack("<Q", 2**45)
+    path.write_bytes(raw.replace(struct.pack("<Q", 0xBEEF), many))
+
+
 def _with_superblock(path: Path, at: int, value: bytes, **options: int) -> None:
     with h5py.File(path, "w", libver="earliest", **options) as file:
         file["X"] = np.arange(100.0)
@@ -312,6 +350,8 @@ def store_whose_text_is_not_json(folder: Path, path: Path) -> None:
 CORPUS = [Case(build, store=False) for build in (
     external_link, external_link_behind_a_soft_link, external_storage, virtual_dataset, soft_link_cycle,
     driver_of_4_gigabytes, driver_behind_a_user_block,
+    tiles_without_number, text_that_was_never_written, texts_back_and_forth,
+    texts_that_overlap, values_beyond_the_end,
     hard_link_cycle, deep_groups, deflate_bomb, deflate_bomb_in_tiles, short_stream, short_stream_in_tiles,
     enormous_shape, enormous_sample, unknown_filter, object_references, sequences_of_any_length)]
 CORPUS += [Case(giant_attribute, store=False, refused=False)]
