@@ -24,7 +24,7 @@ from h5store.storage import codecs, handles, pool
 from h5store.storage.cache import SampleCache, parse_bytes
 from h5store.storage.chunks import ChunkTable
 from h5store.storage.fetch import ChunkedField, FieldBytes, expand
-from h5store.storage.guard import Guard, check_index
+from h5store.storage.guard import Guard, check_index, filters_of
 from h5store.storage.handles import FileSource, Identity
 from h5store.storage.heap import check_count, text_bands
 from h5store.storage.layout import PRIVATE
@@ -232,7 +232,7 @@ def _fast(field: Field, dataset: h5py.Dataset, source: FileSource, cache: Sample
         return "its HDF5 type is not quite numpy's"
     if dataset.file.userblock_size:
         return "the file has a user block"
-    filters = tuple((f[0], tuple(f[2])) for f in map(creation.get_filter, range(creation.get_nfilters())))
+    filters = filters_of(dataset)
     if creation.get_layout() == h5d.CHUNKED:
         if dataset.chunks[1:] != dataset.shape[1:]:
             return f"its chunks {dataset.chunks} cut samples of shape {dataset.shape[1:]} apart"

@@ -39,6 +39,12 @@ def check_index(label: str, dataset: h5py.Dataset) -> None:
         raise FormatError(f"{label}: HDF5's index of chunks is damaged; restore the file from a copy")
 
 
+def filters_of(dataset: h5py.Dataset) -> codecs.Filters:
+    """(number, values) of each filter of a dataset."""
+    creation = dataset.id.get_create_plist()
+    return tuple((f[0], tuple(f[2])) for f in map(creation.get_filter, range(creation.get_nfilters())))
+
+
 class Guard:
     """The chunks of one dataset whose filters can be decoded here. Not safe in threads.
 
@@ -59,8 +65,7 @@ class Guard:
     @classmethod
     def of(cls, label: str, source: FileSource, dataset: h5py.Dataset) -> Guard | None:
         """A guard, or None where there are no chunks, or only libhdf5 knows the filters."""
-        creation = dataset.id.get_create_plist()
-        filters = tuple((f[0], tuple(f[2])) for f in map(creation.get_filter, range(creation.get_nfilters())))
+        filters = filters_of(dataset)
         known = tuple(f for f in filters if f[0] != codecs.LZF)
         if dataset.chunks is None or len(filters) - len(known) > 1 or codecs.unsupported(known) is not None:
             return None
@@ -78,38 +83,69 @@ class Guard:
         axes += [range(0, length, chunk) for length, chunk in zip(self._shape[1:], self._chunks[1:])]
         for where in itertools.product(*axes):
             if where not in self._good:
-                self._try(where, self._find(dataset, where))
+                self._try(dataset, where)
                 self._good.add(where)
 
-    def _find(self, dataset: h5py.Dataset, where: tuple[int, ...]) -> Any:
-        try:
-            return dataset.id.get_chunk_info_by_coord(where)
-        except (OSError, RuntimeError, ValueError) as error:
-            raise CorruptChunkError(f"{self._label} chunk at {where}: HDF5's index of chunks is damaged ({error}); "
-                                    "restore the file from a copy") from error
-
-    def _try(self, where: tuple[int, ...], info: Any) -> None:
-        if info.byte_offset is None:  # never written: libhdf5 gives the fill value
-            return
+    def _try(self, dataset: h5py.Dataset, where: tuple[int, ...]) -> None:
         last = min(where[0] + self._chunks[0], self._shape[0]) - 1
         told = f"{self._label} chunk at {where} (samples {where[0]}-{last})"
-        if info.size > 2 * self._bytes + 65536:
-            raise CorruptChunkError(f"{told}: {info.size:,} bytes are stored for a chunk of {self._bytes:,}; the file "
-                                    "is damaged, restore it from a copy")
-        if info.byte_offset > self._source.identity.size - info.size:
-            raise CorruptChunkError(f"{told}: lies beyond the end of the file; it was cut short or is damaged, "
-                                    "restore it from a copy")
-        stored, out = np.empty(info.size, np.uint8), np.empty(self._bytes, np.uint8)
-        with self._source.lease() as fd:
-            self._source.read_into(fd, info.byte_offset, memoryview(stored))  # type: ignore[arg-type]
-        try:
-            filters = codecs.masked(self._filters, info.filter_mask)
-            if any(number == codecs.LZF for number, _ in filters):
-                _try_lzf(filters, stored, self._bytes)
-            else:
-                codecs.decode(filters, stored, out)
-        except codecs.DecodeError as error:
-            raise CorruptChunkError(f"{told}: {error}; the file is damaged, restore it from a copy") from error
+        # What was never written libhdf5 gives the fill value for.
+        decode(told, self._source, dataset, where, self._filters, np.empty(self._bytes, np.uint8))
+
+
+def decode(told: str, source: FileSource, dataset: h5py.Dataset, where: tuple[int, ...], filters: codecs.Filters,
+           out: np.ndarray) -> bool:
+    """Decode the chunk at `where` to `out`, uint8, without libhdf5; LZF is only tried. False if it was never written.
+
+    Raises
+    ------
+    CorruptChunkError
+    """
+    try:
+        info = dataset.id.get_chunk_info_by_coord(where)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise CorruptChunkError(f"{told}: HDF5's index of chunks is damaged ({error}); restore the file from a copy"
+                                ) from error
+    if info.byte_offset is None:
+        return False
+    if info.size > 2 * out.nbytes + 65536:
+        raise CorruptChunkError(f"{told}: {info.size:,} bytes are stored for a chunk of {out.nbytes:,}; the file is "
+                                "damaged, restore it from a copy")
+    try:
+        filters, stored = codecs.masked(filters, info.filter_mask), read(source, info.byte_offset, info.size, told)
+        if any(number == codecs.LZF for number, _ in filters):
+            _try_lzf(filters, stored, out.nbytes)
+        else:
+            codecs.decode(filters, stored, out)
+    except codecs.DecodeError as error:
+        raise CorruptChunkError(f"{told}: {error}; the file is damaged, restore it from a copy") from error
+    return True
+
+
+def read(source: FileSource, offset: int, size: int, told: str = "") -> np.ndarray:
+    """Bytes of a file, uint8.
+
+    Raises
+    ------
+    CorruptChunkError
+    """
+    check_inside(source, offset, size, told)
+    out = np.empty(size, np.uint8)
+    with source.lease() as fd:
+        source.read_into(fd, offset, memoryview(out))  # type: ignore[arg-type]
+    return out
+
+
+def check_inside(source: FileSource, offset: int, size: int, told: str = "") -> None:
+    """Refuse bytes beyond the end of a file.
+
+    Raises
+    ------
+    CorruptChunkError
+    """
+    if offset > source.identity.size or size > source.identity.size - offset:
+        raise CorruptChunkError(f"{told or source.path}: {size:,} bytes at {offset:,} lie beyond the end of the file; "
+                                "it was cut short or is damaged, restore it from a copy")
 
 
 def _try_lzf(filters: codecs.Filters, stored: np.ndarray, nbytes: int) -> None:

@@ -17,6 +17,7 @@ from h5py import h5d, h5t
 
 from h5store.errors import CorruptChunkError, FormatError
 from h5store.storage import codecs
+from h5store.storage.guard import check_inside, decode, filters_of, read
 from h5store.storage.handles import FileSource
 
 _DESCRIPTOR = np.dtype([("length", "<u4"), ("heap", "<u8"), ("index", "<u4")])
@@ -41,7 +42,7 @@ def text_bands(dataset: h5py.Dataset, source: FileSource) -> Iterator[tuple[int,
     """
     kind, creation = dataset.id.get_type(), dataset.id.get_create_plist()
     varies = kind.is_variable_str()
-    filters = tuple((f[0], tuple(f[2])) for f in map(creation.get_filter, range(creation.get_nfilters())))
+    filters = filters_of(dataset)
     reason = codecs.unsupported(filters)
     if varies and dataset.file.id.get_create_plist().get_sizes() != (8, 8):
         reason = "addresses are not of 8 bytes"
@@ -95,11 +96,11 @@ def _fixed(bands: Iterator[tuple[int, np.ndarray]], padding: int) -> Iterator[tu
 
 def _contiguous(dataset: h5py.Dataset, source: FileSource, dtype: np.dtype) -> Iterator[tuple[int, np.ndarray]]:
     row = dtype.itemsize * (dataset.size // len(dataset))
-    _check_inside(source, dataset.id.get_offset(), row * len(dataset))
+    check_inside(source, dataset.id.get_offset(), row * len(dataset))
     step = max(1, _PIECE_BYTES // row)
     for lo in range(0, len(dataset), step):
         count = min(step, len(dataset) - lo)
-        raw = _read(source, dataset.id.get_offset() + lo * row, count * row)
+        raw = read(source, dataset.id.get_offset() + lo * row, count * row)
         yield lo, raw.view(dtype).reshape(count, *dataset.shape[1:])
 
 
@@ -110,42 +111,12 @@ def _chunked(dataset: h5py.Dataset, source: FileSource, dtype: np.dtype, filters
         out = np.zeros((min(chunks[0], len(dataset) - lo), *dataset.shape[1:]), dtype)
         for inner in itertools.product(*(range(0, n, c) for n, c in zip(dataset.shape[1:], chunks[1:]))):
             told = f"{label} chunk at {(lo, *inner)} (samples {lo}-{lo + len(out) - 1})"
-            try:
-                info = dataset.id.get_chunk_info_by_coord((lo, *inner))
-            except (OSError, RuntimeError, ValueError) as error:
-                raise CorruptChunkError(f"{told}: HDF5's index of chunks is damaged ({error})") from error
-            if info.byte_offset is None:  # never written: empty texts
-                continue
             tile = np.empty(chunks, dtype)
-            _decode(told, source, info, filters, tile)
+            if not decode(told, source, dataset, (lo, *inner), filters, tile.reshape(-1).view(np.uint8)):
+                continue  # never written: empty texts
             place = tuple(slice(at, at + c) for at, c in zip((0, *inner), chunks))
             out[place] = tile[tuple(slice(0, n) for n in out[place].shape)]
         yield lo, out
-
-
-def _decode(told: str, source: FileSource, info: object, filters: codecs.Filters, tile: np.ndarray) -> None:
-    size, offset, mask = info.size, info.byte_offset, info.filter_mask  # type: ignore[attr-defined]
-    if size > 2 * tile.nbytes + 65536:
-        raise CorruptChunkError(f"{told}: {size:,} bytes are stored for a chunk of {tile.nbytes:,}; the file is "
-                                "damaged, restore it from a copy")
-    try:
-        codecs.decode(codecs.masked(filters, mask), _read(source, offset, size), tile.reshape(-1).view(np.uint8))
-    except codecs.DecodeError as error:
-        raise CorruptChunkError(f"{told}: {error}; the file is damaged, restore it from a copy") from error
-
-
-def _read(source: FileSource, offset: int, size: int) -> np.ndarray:
-    _check_inside(source, offset, size)
-    out = np.empty(size, np.uint8)
-    with source.lease() as fd:
-        source.read_into(fd, offset, memoryview(out))  # type: ignore[arg-type]
-    return out
-
-
-def _check_inside(source: FileSource, offset: int, size: int) -> None:
-    if offset > source.identity.size or size > source.identity.size - offset:
-        raise CorruptChunkError(f"{source.path}: {size:,} bytes at {offset:,} lie beyond the end of the file; it was "
-                                "cut short or is damaged, restore it from a copy")
 
 
 def _texts(bands: Iterator[tuple[int, np.ndarray]], source: FileSource, base: int
@@ -182,10 +153,10 @@ def _heap(source: FileSource, address: int) -> tuple[int, dict[int, bytes]]:
     damaged = f"{source.path}: no heap of texts at byte {address:,}; the file is damaged, restore it from a copy"
     if address > source.identity.size - 16:
         raise CorruptChunkError(damaged)
-    mark, version, size = struct.unpack("<4sB3xQ", _read(source, address, 16).tobytes())
+    mark, version, size = struct.unpack("<4sB3xQ", read(source, address, 16).tobytes())
     if mark != b"GCOL" or version != 1 or not 16 <= size <= min(_MOST_HEAP, source.identity.size - address):
         raise CorruptChunkError(damaged)
-    raw, at, out = _read(source, address, size).tobytes(), 16, {}
+    raw, at, out = read(source, address, size).tobytes(), 16, {}
     while at + 16 <= size:
         index, _, length = struct.unpack_from("<HH4xQ", raw, at)
         if index == 0 or length > size - at - 16:  # 0: the room that is left
