@@ -99,6 +99,7 @@ class Choosing:
         SplitError, FieldNotFound
         """
         if isinstance(parts, str):
+            self._check_ours(f"split({parts!r})")
             chosen = np.zeros(self._store.length, bool)
             chosen[saved_part(self.path, parts, self._store.length)] = True
             return self.select(chosen[self.ids])

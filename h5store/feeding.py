@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from h5store.errors import OptionError
 from h5store.loader import DEFAULT_WINDOW, Loader
 from h5store.sampling.drawing import Balanced, Bucketed, Weighted
+from h5store.storage.joined import JoinedStore
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from h5store.storage.store import Store
 
 #: Options of `loader` that the doors hand on beside their own.
-_LOADER = {"normalize", "balance", "odds", "bucket", "window"}
+_LOADER = {"normalize", "balance", "odds", "mix", "bucket", "window"}
 
 
 class Feeding:
@@ -55,7 +56,7 @@ class Feeding:
     def loader(self, *, batch_size: int, shuffle: bool | str = True, seed: int | None = None, rank: int = 0,
                world_size: int = 1, drop_last: bool = False, window: Any = DEFAULT_WINDOW,
                normalize: Normalization | str | None = None, balance: Any = None, odds: Any = None,
-               bucket: str | None = None) -> Loader:
+               mix: Sequence[float] | None = None, bucket: str | None = None) -> Loader:
         """Batches of whole epochs, read ahead in threads. See `h5store.loader.Loader`.
 
         Parameters
@@ -70,6 +71,9 @@ class Feeding:
         odds : mapping of class to float, or str or array_like of shape (len(self),), optional
             With `balance`: how often each class is drawn, relative to the others. Without: how often each sample is,
             with replacement.
+        mix : sequence of float, optional
+            Of what `h5store.concat` gives: the share of each reader, relative to the others. An epoch draws as many
+            samples as there are; none comes again before all of its reader have come.
         bucket : str, optional
             A variable-length field: batches hold samples of like length. Each sample still comes once an epoch.
 
@@ -78,6 +82,8 @@ class Feeding:
         OptionError, SchemaError, FieldNotFound
         """
         reader = self if normalize is None else self._formed(normalize=self._checked_normalization(normalize))
+        if mix is not None:
+            balance, odds = self._mixed(mix, balance, odds)
         choice = self._choice(shuffle, balance, odds, bucket)
         drawn = isinstance(choice, (Balanced, Weighted))
         return Loader(reader, batch_size=batch_size, shuffle=False if drawn else shuffle, seed=seed, rank=rank,
@@ -91,6 +97,28 @@ class Feeding:
         for name in found.moments:
             self._field(name)
         return found  # type: ignore[no-any-return]
+
+    def _mixed(self, mix: Sequence[float], balance: Any, odds: Any) -> tuple[np.ndarray, dict[int, float]]:
+        """Readers as classes: which of them each sample is of, and how often each is drawn."""
+        if balance is not None or odds is not None:
+            raise OptionError(f"{self.path}: mix= says how often readers are drawn, balance= and odds= how often "
+                              "classes or samples are; leave one of them out")
+        store = self._store
+        if not isinstance(store, JoinedStore):
+            raise OptionError(f"{self.path}: mix= is for several readers; join them first: h5store.concat([a, b])")
+        if len(mix) != len(store.stores):
+            raise OptionError(f"{self.path}: mix has {len(mix)} shares for {len(store.stores)} readers; give one for "
+                              "each")
+        part = store.part_of(self.ids)
+        shares = {number: float(share) for number, share in enumerate(mix)}
+        if not all(0 <= share < float("inf") for share in shares.values()) or not any(shares.values()):
+            raise OptionError(f"{self.path}: mix: shares are finite and not negative, and not all are 0; got "
+                              f"{list(shares.values())}")
+        empty = [number for number, share in shares.items() if share and not (part == number).any()]
+        if empty:
+            raise OptionError(f"{self.path}: mix draws from reader {empty[0]}, of which there are no samples; give it "
+                              "0")
+        return part, {number: share for number, share in shares.items() if (part == number).any()}
 
     def _choice(self, shuffle: bool | str, balance: Any, odds: Any, bucket: str | None) -> Choice | None:
         asked = [name for name, value in (("balance", balance), ("odds", odds)) if value is not None]

@@ -109,8 +109,9 @@ class Loader(Position):
         # A shuffled view is read in the order of the file, whatever order its ids are in.
         self._ids = np.sort(ids) if ids is not None and shuffle is True else ids
         if self._ids is None or shuffle is not True or not len(self._ids):
-            return store.block, None
-        number = self._ids // store.block
+            return store.block, store.starts
+        starts = store.starts
+        number = self._ids // store.block if starts is None else np.searchsorted(starts, self._ids, side="right")
         return store.block, np.concatenate(([0], np.flatnonzero(number[1:] != number[:-1]) + 1))
 
     def __len__(self) -> int:

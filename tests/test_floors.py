@@ -23,7 +23,7 @@ FLOORS = (
     ("storage",),
     ("sources",),
     ("batching", "choosing", "doctor", "encoded", "export", "feeding", "fieldview", "hdf5view", "identity",
-     "loader", "looking", "normalization", "packing", "position", "reader", "repair", "speed", "splits",
+     "joining", "loader", "looking", "normalization", "packing", "position", "reader", "repair", "speed", "splits",
      "stream", "verify", "windows", "writer"),
     ("adapters", "explore"),
     ("cli",),

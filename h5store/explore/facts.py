@@ -120,7 +120,7 @@ def facts_of(reader: Reader, most_fields: int = 64, splits: bool = False) -> Fac
     raw = sum(store.mean_bytes(f.name) for f in store.schema) * store.length
     roles = Counter(str(f.role) for f in store.schema)
     decoded = {f.name: store.mean_bytes(f.name) * store.length for f in fields}
-    return Facts(len(reader), store.length, store.source.identity.size, raw, str(layout.codec) if layout else None,
+    return Facts(len(reader), store.length, store.file_bytes, raw, str(layout.codec) if layout else None,
                  stored, decoded, chunks, ", ".join(f"{count:,} {role}" for role, count in roles.items()),
                  _splits(reader) if splits and layout else [])
 

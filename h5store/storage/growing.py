@@ -7,7 +7,7 @@ chunks, then the raw samples beyond them; a store that is added to holds what wa
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,12 +19,12 @@ from h5store.schema import Field
 from h5store.storage import opening, pool
 from h5store.storage.cache import SampleCache, parse_bytes
 from h5store.storage.chunks import ChunkTable
-from h5store.storage.fetch import ChunkedField, FieldBytes, expand
+from h5store.storage.fetch import ChunkedField, FieldBytes
 from h5store.storage.handles import FileSource, Identity
+from h5store.storage.joined import JoinedField, Rows
 from h5store.storage.journal import FieldLog, Journal
 from h5store.storage.layout import Layout
 from h5store.storage.store import Store
-from h5store.storage.tasks import Tasks
 from h5store.storage.validate import StoreFile
 
 # A frame that is being completed at that moment may look damaged; it does not twice.
@@ -79,61 +79,6 @@ class GrowingStore(Store):
         super().close()
         self._kept.clear()
         self._journal.close()
-
-
-class _Rows:
-    """Raw samples, in memory: fewer than a chunk."""
-
-    def __init__(self, of: Field, rows: np.ndarray) -> None:
-        self.name, self.dtype, self.shape, self._rows = of.name, rows.dtype, of.shape, rows
-
-    def gather(self, ids: np.ndarray, out: np.ndarray, to: np.ndarray | None = None) -> Tasks:
-        def put() -> None:
-            out[slice(None) if to is None else to] = self._rows[ids]
-
-        return Tasks([put])
-
-    def runs(self, ranges: np.ndarray, out: np.ndarray, to: np.ndarray | None = None) -> Tasks:
-        ids, to = expand(ranges, to)
-        return self.gather(ids, out, to)
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
-class _Joined:
-    """One field in several places, one after the other.
-
-    Parameters
-    ----------
-    parts : sequence of (int, FieldBytes)
-        How many of the first samples of a place count, and the place.
-    """
-
-    def __init__(self, of: Field, parts: Sequence[tuple[int, FieldBytes]]) -> None:
-        self.name, self.shape, self.dtype = of.name, of.shape, of.dtype.newbyteorder("=")
-        self._parts = [part for _, part in parts]
-        self._edges = np.cumsum([0] + [count for count, _ in parts])
-        self.samples = int(self._edges[-1])
-
-    def gather(self, ids: np.ndarray, out: np.ndarray, to: np.ndarray | None = None) -> Tasks:
-        both, part = Tasks(), np.searchsorted(self._edges, ids, side="right") - 1
-        for number in np.unique(part).tolist():
-            mine = np.flatnonzero(part == number)
-            some = self._parts[number].gather(ids[mine] - self._edges[number], out, mine if to is None else to[mine])
-            both.work += some.work
-            both.then += some.then
-        return both
-
-    def runs(self, ranges: np.ndarray, out: np.ndarray, to: np.ndarray | None = None) -> Tasks:
-        ids, to = expand(ranges, to)
-        if to is not None:
-            ids, to = ids[to >= 0], to[to >= 0]
-        return self.gather(ids, out, to)
-
-    def close(self) -> None:
-        for part in self._parts:
-            part.close()
 
 
 def open_growing(path: str | os.PathLike[str], *, cache: Any, threads: int | None, verify: bool) -> Store:
@@ -197,7 +142,7 @@ def _store(where: str, journal: Journal, budget: int, threads: int, verify: bool
 
 
 def _column(layout: Layout, f: Field, journal: Journal, source: JournalSource, base: StoreFile | None,
-            kept: tuple[SampleCache, SampleCache], verify: bool) -> _Joined:
+            kept: tuple[SampleCache, SampleCache], verify: bool) -> JoinedField:
     per, log = layout.chunks[f.name], journal.fields[f.name]
     parts: list[tuple[int, FieldBytes]] = []
 
@@ -214,8 +159,8 @@ def _column(layout: Layout, f: Field, journal: Journal, source: JournalSource, b
     if log.offsets:
         parts.append((len(log.offsets) * per, chunked(_table(per, log), source, len(log.offsets) * per, kept[1])))
     rows = np.frombuffer(journal.rows(f.name), f.dtype).reshape(-1, *f.shape)
-    parts.append((len(rows), _Rows(f, rows)))
-    return _Joined(f, parts)
+    parts.append((len(rows), Rows(f, rows)))
+    return JoinedField(f, parts)
 
 
 def _table(per: int, log: FieldLog) -> ChunkTable:

@@ -79,6 +79,20 @@ class Store:
     def path(self) -> str:
         return self.source.path
 
+    @property
+    def file_bytes(self) -> int:
+        """Size of the file, as it was when it was opened."""
+        return self.source.identity.size
+
+    @property
+    def starts(self) -> np.ndarray | None:
+        """First sample of each block, where they are not all of `block` samples."""
+        return None
+
+    def field(self, name: str) -> FieldBytes:
+        """What reads the bytes of a field of fixed shape."""
+        return self._fields[name]
+
     def table(self, name: str) -> ChunkTable:
         """The chunk table of a field of a store of this library's own."""
         return self._chunked(name).table
@@ -153,14 +167,17 @@ class Store:
 
     def gather(self, ids: np.ndarray, out: Mapping[str, np.ndarray], *, ahead: bool = False) -> Pending:
         """Begin to read samples `ids` (int64, in range) into the arrays of `out`, by field name."""
-        order = np.argsort(ids, kind="stable") if len(ids) > 1 and (ids[1:] < ids[:-1]).any() else None
-        ascending = ids if order is None else ids[order]
+        ascending, order = None, None
         parts = []
         for name, array in out.items():
             if self.resident(name):  # an array, of which any order is as good
                 parts.append(self._fields[name].gather(ids, array))
-            else:
-                parts.append(self._fields[name].gather(ascending, array, order))
+                continue
+            if ascending is None:
+                if (ids[1:] < ids[:-1]).any():
+                    order = np.argsort(ids)
+                ascending = ids if order is None else ids[order]
+            parts.append(self._fields[name].gather(ascending, array, order))
         return Pending(parts, self.threads, ahead=ahead)
 
     def runs(self, ranges: np.ndarray, out: Mapping[str, np.ndarray]) -> Pending:
