@@ -162,7 +162,7 @@ def part_decoder(nbytes: int, row: int) -> PartDecoder | None:
             return False
         items = row // typesize
         for sample, to in zip(samples, rows):
-            if getitem(address, sample * items, items, base + to * row) != row:
+            if to >= 0 and getitem(address, sample * items, items, base + to * row) != row:
                 raise BloscError("Blosc stream does not decode")
         return True
 

@@ -138,7 +138,8 @@ class Chunks:
                 continue
             rows = range(at, at + count) if to is None else to[at:at + count].tolist()
             samples = range(start, stop) if picked is None else picked[start - first:stop - first]
-            if cache is None and self._copy_alone(fd, chunk, place, samples, rows, base):
+            few = picked is not None and count <= self._few
+            if cache is None and (few or self._alone) and self._copy_alone(fd, chunk, place, samples, rows, base, few):
                 continue
             if chunk != have or block is None:
                 have, block = chunk, self._decoded(fd, chunk, place, cache)
@@ -151,12 +152,15 @@ class Chunks:
                 _scatter(block[start:stop], out, at, to)
 
     def _copy_alone(self, fd: int, chunk: int, place: _Place, samples: Sequence[int], rows: Sequence[int],
-                    base: int) -> bool:
-        """Copy samples without decoding their whole chunk, if that can be done and is worth it."""
+                    base: int, few: bool) -> bool:
+        """Copy samples without decoding their whole chunk, if that can be done.
+
+        `few`: they are picked here and there, each worth a call. Of a run, each would decode its neighbours again.
+        """
         row = self.row
         blocks = blosc.block_decoder() if self._alone else None
-        few = blosc.part_decoder(self.nbytes, row) if len(samples) <= self._few else None
-        if blocks is None and few is None:
+        part = blosc.part_decoder(self.nbytes, row) if few else None
+        if blocks is None and part is None:
             return False
         stored, address = self._stored(fd, chunk, place)
         try:
@@ -166,7 +170,7 @@ class Chunks:
                     if at >= 0:
                         blocks(address + found[sample][0], base + at * row, found[sample][1], row)
                 return True
-            return few is not None and few(stored, address, samples, rows, base)
+            return part is not None and part(stored, address, samples, rows, base)
         except blosc.BloscError as error:
             raise self._corrupt(chunk, error) from error
 

@@ -81,7 +81,8 @@ static int blocks(const Job *job, const Piece *p, const int64_t *pick, const int
     return 1;
 }
 
-/* Decode samples one by one, each to its row. */
+/* Decode samples one by one, each to its row: for those picked here and there. Of a run, each would decode its
+   neighbours again. */
 static int items(const Job *job, const Piece *p, const int64_t *pick, const int64_t *to, uint8_t *out,
                  const uint8_t *stored) {
     int64_t count = p->stop - p->start, each = job->row / stored[3];
@@ -148,7 +149,7 @@ static int64_t copy(const Job *job, int fd, int64_t n, const Piece *pieces, cons
                     return i;
                 if (job->alone && blocks(job, p, pick, to, out, stored, size))
                     continue;
-                if (!straight && count <= job->few && job->row % stored[3] == 0) {
+                if (pick && count <= job->few && job->row % stored[3] == 0) {
                     if (!items(job, p, pick, to, out, stored))
                         return i;
                     continue;

@@ -138,3 +138,33 @@ def test_without_it_all_is_read(stores, monkeypatch):
                 np.testing.assert_array_equal(r["curve"][[9, 2]], stores[1]["curve"][[9, 2]])
             assert native._library() is None
         native._library.cache_clear()
+
+
+@pytest.mark.parametrize("how", ["kernel", "python"])
+@pytest.mark.parametrize("codec", ["lz4", "gzip", None])
+@settings(deadline=None, max_examples=60)
+@given(data=st.data())
+def test_rows_that_are_left_out_are_not_written(stores, codec, how, data):
+    """Nor is what lies before and behind them: rows are written to by address."""
+    paths, samples = stores
+    if how == "kernel" and _kernel() is None:
+        pytest.skip("the kernel was not compiled when h5store was installed")
+    edges = sorted(data.draw(st.sets(st.integers(0, N), min_size=2, max_size=12)))
+    ranges = np.array(list(zip(edges[::2], edges[1::2])), np.int64)
+    ids = np.concatenate([np.arange(lo, hi) for lo, hi in ranges])
+    kept = np.array(data.draw(st.lists(st.booleans(), min_size=len(ids), max_size=len(ids))), bool)
+    to = np.full(len(ids), -1)
+    to[kept] = data.draw(st.permutations(range(int(kept.sum()))))
+    with pytest.MonkeyPatch.context() as patch:
+        if how == "python":
+            patch.setattr(native, "kernel", lambda **field: None)
+        r = h5store.Reader(paths[codec, data.draw(st.sampled_from([5, "64KiB"]))], cache=0)
+    with r:
+        for name, values in samples.items():
+            room = np.frombuffer(bytearray(b"\x5a" * values[0].nbytes * (int(kept.sum()) + 4)), values.dtype)
+            room = room.reshape(-1, *values.shape[1:])
+            before = room.copy()
+            out = {name: room[2:-2]}
+            r._store.window(ranges, to, lambda: ids[kept][np.argsort(to[kept])], out).result()
+            np.testing.assert_array_equal(room[2:-2][to[kept]], values[ids[kept]])
+            assert room[:2].tobytes() + room[-2:].tobytes() == before[:2].tobytes() + before[-2:].tobytes()
