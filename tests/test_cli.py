@@ -420,6 +420,8 @@ def test_the_command_starts_without_any_extra() -> None:
 ], ids=lambda value: value.split()[0] if isinstance(value, str) else "")
 def test_a_packed_store_says_what_of_and_how_and_the_same_is_the_same_file(
         run: Callable[..., tuple[int, str, str]], line: str, sources: list[str]) -> None:
+    if line.startswith("table"):
+        pytest.importorskip("pyarrow")
     np.save("X.npy", X)
     np.save("y.npy", Y)
     os.mkdir("parts")
