@@ -8,7 +8,6 @@ import os
 import platform
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -209,6 +208,8 @@ def _locks(path: str) -> Finding:
         return Finding("locks", f"there is no folder {folder}", "make it first")
     if not os.access(folder, os.W_OK):
         return Finding("locks", f"{folder} is read-only: stores there can be read, not written")
+    import tempfile
+
     with tempfile.TemporaryFile(dir=folder) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -41,7 +40,11 @@ class Grid:
     digest: bytes = field(init=False, repr=False)  # stands for the edges in comparisons and cache keys
 
     def __post_init__(self) -> None:
-        raw = b"" if self.edges is None else hashlib.blake2b(self.edges.tobytes()).digest()
+        raw = b""
+        if self.edges is not None:
+            import hashlib  # takes OpenSSL along, and few plans have edges
+
+            raw = hashlib.blake2b(self.edges.tobytes()).digest()
         object.__setattr__(self, "digest", raw)
 
     @property

@@ -6,8 +6,6 @@ import contextlib
 import io
 import os
 import struct
-import tempfile
-import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -145,6 +143,8 @@ def member_header(path: str, member: Member) -> Header:
 
 
 def _by_zipfile(file: Any, why: str) -> dict[str, Member]:
+    import zipfile
+
     try:
         with zipfile.ZipFile(file) as archive:
             infos = archive.infolist()
@@ -251,6 +251,8 @@ class NpzMember(Sequence[Any]):
     def _spooled(self) -> np.ndarray:
         """All of it, mapped from a temporary file that has no name."""
         if self._unpacked is None:
+            import tempfile
+
             with self._told(), tempfile.TemporaryFile() as spool:
                 stream = self._rewound()
                 for done in range(0, self.header.nbytes, _PIECE):

@@ -6,7 +6,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import socket
 import weakref
 
 from h5store.errors import StoreLockedError
@@ -64,7 +63,7 @@ class WriterLock:
 
 
 def _me() -> str:
-    return f"process {os.getpid()} on {socket.gethostname()}"
+    return f"process {os.getpid()} on {os.uname().nodename}"
 
 
 def _open(path: str) -> int:

@@ -14,7 +14,6 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import CancelledError
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -40,6 +39,10 @@ def thread_count(threads: int | None) -> int:
     return threads
 
 
+class Cancelled(Exception):
+    """The task was given up before it began."""
+
+
 class Job:
     """One task in the pool. Waiting for it may be interrupted at any moment, and begun again."""
 
@@ -59,7 +62,7 @@ class Job:
         self._task, self._args = None, ()
         self._runner = threading.get_ident()
         if self._unwanted or task is None:  # looked at after the runner is known, as `cancel` does the other way round
-            self._error = CancelledError()
+            self._error = Cancelled()
         else:
             try:
                 self._value = task(*args)
@@ -80,7 +83,7 @@ class Job:
         """
         Raises
         ------
-        CancelledError
+        Cancelled
         BaseException
             What the task raised.
         """
