@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from h5store.errors import OptionError, nearest
+from h5store.errors import OptionError, SplitError, nearest
 from h5store.normalization import Normalization, key_of, name_of
 from h5store.sampling.split import kfold, split_ids
 from h5store.splits import save_split, saved_part
@@ -103,7 +104,8 @@ class Choosing:
             chosen = np.zeros(self._store.length, bool)
             chosen[saved_part(self.path, parts, self._store.length)] = True
             return self.select(chosen[self.ids])
-        made = split_ids(len(self), parts, by=self._values_of(by), groups=self._values_of(groups), seed=seed)
+        with self._named():
+            made = split_ids(len(self), parts, by=self._values_of(by), groups=self._values_of(groups), seed=seed)
         if save:
             self._check_ours("split(save=True)")
             how = {"seed": int(seed), **{key: value if isinstance(value, str) else "given"
@@ -131,7 +133,8 @@ class Choosing:
         ------
         SplitError, FieldNotFound
         """
-        made = kfold(len(self), k, by=self._values_of(by), groups=self._values_of(groups), seed=seed)
+        with self._named():
+            made = kfold(len(self), k, by=self._values_of(by), groups=self._values_of(groups), seed=seed)
         return [(self.select(train), self.select(val)) for train, val in made]
 
     def normalization(self, fields: Any = None, *, save: str | None = None) -> Normalization:
@@ -167,6 +170,7 @@ class Choosing:
         ------
         OptionError
         """
+        self._check_ours(f"a normalization saved as {name!r}")
         note = notes.read(self.path, key_of(name))
         if note is None:
             known = [n for n in map(name_of, notes.keys(self.path)) if n is not None]
@@ -176,8 +180,18 @@ class Choosing:
 
     def _check_ours(self, what: str) -> None:
         if self._store.layout is None:
-            raise OptionError(f"{self.path}: {what} keeps a note in the file, and only a store of this library's own "
-                              "has room for notes; pack it first: h5store.pack(...)")
+            raise OptionError(f"{self.path}: {what} takes a note in the file, and only one store of this library's own "
+                              "has notes; pack it first, into one store: h5store.pack(...)")
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Errors of pure arithmetic, which knows no file, with the file's name."""
+        try:
+            yield
+        except SplitError as error:
+            raise SplitError(f"{self.path}: {error}") from error
+        except OptionError as error:
+            raise OptionError(f"{self.path}: {error}") from error
 
     def _values_of(self, by: Any) -> np.ndarray | None:
         """One value a sample, of a field by name or as given; rows of a vector field count as one value."""

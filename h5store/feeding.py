@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from h5store.errors import OptionError
@@ -48,6 +49,7 @@ class Feeding:
         def _field(self, name: str) -> Field: ...
         def _formed(self, **changes: Any) -> Self: ...
         def _values_of(self, by: Any) -> np.ndarray | None: ...
+        def _named(self) -> AbstractContextManager[None]: ...
         def saved_normalization(self, name: str) -> Normalization: ...
         def model_fields(self) -> tuple[Field, ...]: ...
         def pack_batch(self, values: Any) -> tuple[Any, ...]: ...
@@ -134,10 +136,11 @@ class Feeding:
                 raise OptionError(f"{self.path}: bucket={bucket!r} is no variable-length field, all its samples have "
                                   f"shape {self._field(bucket).shape}; leave bucket out")
             return Bucketed(self._store.lengths(bucket, self.ids))
-        if balance is not None:
-            return Balanced(self._values_of(balance), odds)  # type: ignore[arg-type]
-        weights: Any = self._values_of(odds) if isinstance(odds, str) else odds
-        return Weighted(weights, len(self))
+        with self._named():
+            if balance is not None:
+                return Balanced(self._values_of(balance), odds)  # type: ignore[arg-type]
+            weights: Any = self._values_of(odds) if isinstance(odds, str) else odds
+            return Weighted(weights, len(self))
 
     def to_keras(self, *, batch_size: int, shuffle: bool | str = True, seed: int | None = None, drop_last: bool = False,
                  transform: Callable[..., Any] | None = None, workers: int = 1,

@@ -63,6 +63,9 @@ def concat(readers: Sequence[Reader]) -> Reader:
         if not isinstance(part, Reader):
             raise SchemaError(f"concat: expected readers, got {type(part).__name__}; open stores with "
                               "h5store.Reader(path)")
+        if part._form != Form():
+            raise SchemaError(f"concat: {part.path} was given a form of its own (padded(), unpadded() or a "
+                              "normalization), which the other readers do not have; join them first and give it to all")
     if not parts:
         raise SchemaError("concat: no readers; give at least one")
     made = JoinedReader.__new__(JoinedReader)
@@ -87,7 +90,8 @@ def _schema(parts: Sequence[Reader]) -> Schema:
         if missing:
             name = sorted(missing)[0]
             lacks, has = (part, first) if name in first.schema else (first, part)
-            raise SchemaError(f"concat: {lacks.path} has no field {name!r}, {has.path} has; expected the same fields")
+            raise SchemaError(f"concat: {lacks.path} has no field {name!r}, {has.path} has; expected the same "
+                              "fields, so pack one of them anew")
         for field in first.schema:
             _check(field, part.schema[field.name], first.path, part.path)
     return Schema(tuple(_with_classes(field, parts) for field in first.schema))

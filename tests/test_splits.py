@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -135,6 +136,17 @@ def test_a_file_of_others_has_no_room_for_notes(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="pack it first"):
         reader.split({"a": 0.5, "b": 0.5}, save=True)
     reader.close()
+
+
+@pytest.mark.parametrize("ask, told", [
+    (lambda r: r.split({"a": 0.9, "b": 0.3}), "split: the fractions add up to 1.2"),
+    (lambda r: r.kfold(1), "kfold: cannot make k=1 folds"),
+    (lambda r: r.loader(batch_size=8, odds=[1.0, 2.0]), "odds: weights have shape"),
+    (lambda r: r.loader(batch_size=8, balance="y", odds={"no such class": 1}), "odds: they are not of the classes"),
+])
+def test_errors_name_the_file(store: str, opened: Open, ask: Callable[[h5store.Reader], Any], told: str) -> None:
+    with pytest.raises((SplitError, OptionError), match=re.escape(f"{opened(store).path}: {told}")):
+        ask(opened(store))
 
 
 def test_folds_hold_each_sample_once(store: str, opened: Open) -> None:

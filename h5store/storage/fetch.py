@@ -44,6 +44,31 @@ class FieldBytes(Protocol):
         ...
 
 
+class HeldField:
+    """A field whose samples are in memory.
+
+    Parameters
+    ----------
+    rows : ndarray, shape (samples, *shape)
+    """
+
+    def __init__(self, name: str, rows: np.ndarray) -> None:
+        self.name, self.dtype, self.shape, self._rows = name, rows.dtype, rows.shape[1:], rows
+
+    def gather(self, ids: np.ndarray, out: np.ndarray, to: np.ndarray | None = None) -> Tasks:
+        def put() -> None:
+            out[slice(None) if to is None else to] = self._rows[ids]
+
+        return Tasks([put])
+
+    def runs(self, ranges: np.ndarray, out: np.ndarray, to: np.ndarray | None = None) -> Tasks:
+        ids, to = expand(ranges, to)
+        return self.gather(ids, out, to)
+
+    def close(self) -> None:
+        pass
+
+
 class ChunkedField:
     """A field whose chunks hold whole samples in a file that `FileSource` names.
 

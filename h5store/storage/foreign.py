@@ -23,7 +23,7 @@ from h5store.schema import CODE_DTYPE, Field, Schema, checked_dtype
 from h5store.storage import codecs, handles, pool
 from h5store.storage.cache import SampleCache, parse_bytes
 from h5store.storage.chunks import ChunkTable
-from h5store.storage.fetch import ChunkedField, FieldBytes, expand
+from h5store.storage.fetch import ChunkedField, FieldBytes, HeldField, expand
 from h5store.storage.guard import Guard, check_index, filters_of
 from h5store.storage.handles import FileSource, Identity
 from h5store.storage.heap import check_count, text_bands
@@ -88,7 +88,8 @@ def _store(found: Mapping[str, tuple[str, h5py.Dataset]], source: FileSource, bu
     reasons = {}
     for field in schema:
         dataset, text = found[field.name][1], codes[field.name]
-        opened = _TextField(field, text[1]) if text is not None else _fast(field, dataset, source, kept)
+        # Of text the codes are held, 4 bytes a value.
+        opened = HeldField(field.name, text[1]) if text is not None else _fast(field, dataset, source, kept)
         if isinstance(opened, str):
             if length:
                 reasons[dataset.name] = opened
@@ -275,27 +276,6 @@ def _cut(offset: int, length: int, sample_bytes: int) -> ChunkTable:
     starts = np.arange(0, length, samples, dtype=np.uint64)
     sizes = np.minimum(np.uint64(samples), np.uint64(length) - starts) * np.uint64(sample_bytes)
     return ChunkTable(samples, starts * np.uint64(sample_bytes) + np.uint64(offset), sizes)
-
-
-class _TextField:
-    """Text of a foreign file: its codes are held, 4 bytes a value."""
-
-    def __init__(self, field: Field, codes: np.ndarray) -> None:
-        self.name, self.shape, self.dtype = field.name, field.shape, CODE_DTYPE
-        self._codes = codes
-
-    def gather(self, ids: np.ndarray, out: np.ndarray, to: np.ndarray | None = None) -> Tasks:
-        def put() -> None:
-            out[slice(None) if to is None else to] = self._codes[ids]
-
-        return Tasks([put])
-
-    def runs(self, ranges: np.ndarray, out: np.ndarray, to: np.ndarray | None = None) -> Tasks:
-        ids, to = expand(ranges, to)
-        return self.gather(ids, out, to)
-
-    def close(self) -> None:
-        pass
 
 
 _files: dict[tuple[int, FileSource], h5py.File] = {}

@@ -19,9 +19,9 @@ from h5store.schema import Field
 from h5store.storage import opening, pool
 from h5store.storage.cache import SampleCache, parse_bytes
 from h5store.storage.chunks import ChunkTable
-from h5store.storage.fetch import ChunkedField, FieldBytes
+from h5store.storage.fetch import ChunkedField, FieldBytes, HeldField
 from h5store.storage.handles import FileSource, Identity
-from h5store.storage.joined import JoinedField, Rows
+from h5store.storage.joined import JoinedField
 from h5store.storage.journal import FieldLog, Journal
 from h5store.storage.layout import Layout
 from h5store.storage.store import Store
@@ -159,7 +159,7 @@ def _column(layout: Layout, f: Field, journal: Journal, source: JournalSource, b
     if log.offsets:
         parts.append((len(log.offsets) * per, chunked(_table(per, log), source, len(log.offsets) * per, kept[1])))
     rows = np.frombuffer(journal.rows(f.name), f.dtype).reshape(-1, *f.shape)
-    parts.append((len(rows), Rows(f, rows)))
+    parts.append((len(rows), HeldField(f.name, rows)))
     return JoinedField(f, parts)
 
 

@@ -10,29 +10,9 @@ import xxhash
 from h5store.ragged import Ragged
 from h5store.schema import CODE_DTYPE, Field, Schema
 from h5store.storage.cache import SampleCache
-from h5store.storage.fetch import FieldBytes, expand
+from h5store.storage.fetch import FieldBytes, HeldField, expand
 from h5store.storage.store import Store
 from h5store.storage.tasks import Tasks
-
-
-class Rows:
-    """Samples of a field that are in memory."""
-
-    def __init__(self, of: Field, rows: np.ndarray) -> None:
-        self.name, self.dtype, self.shape, self._rows = of.name, rows.dtype, of.shape, rows
-
-    def gather(self, ids: np.ndarray, out: np.ndarray, to: np.ndarray | None = None) -> Tasks:
-        def put() -> None:
-            out[slice(None) if to is None else to] = self._rows[ids]
-
-        return Tasks([put])
-
-    def runs(self, ranges: np.ndarray, out: np.ndarray, to: np.ndarray | None = None) -> Tasks:
-        ids, to = expand(ranges, to)
-        return self.gather(ids, out, to)
-
-    def close(self) -> None:
-        pass
 
 
 class JoinedField:
@@ -158,4 +138,4 @@ def _in(store: Store, field: Field) -> FieldBytes:
     store.runs(np.array([[0, store.length]]), out).result()
     number = {text: code for code, text in enumerate(field.classes or ())}
     codes = np.array([number[text] for text in here.classes or ()] or [0], CODE_DTYPE)
-    return Rows(field, codes[out[field.name]])
+    return HeldField(field.name, codes[out[field.name]])
